@@ -87,7 +87,6 @@ CALLS: Mapping[str, CallLogSpec] = {
     "provider.machine": CallLogSpec(about=_machine_id, answer=_machine),
     "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}),
     "provider.destroy": CallLogSpec(about=_machine_id),
-    "bids.change_bid": CallLogSpec(about=lambda id, usd: {"id": id, "usd_per_hour": usd}),
     "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
     "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=_machines),
     "ends_later.schedule_end": CallLogSpec(

@@ -113,8 +113,6 @@ class Instance:
     rented_at: float
     """Epoch seconds."""
     extras: ExtraRates = ExtraRates()
-    min_bid_usd_per_hour: float = 0.0
-    """Lowest bid that wins its GPUs now, in USD per hour; 0: unknown."""
     queued: bool | None = None
     """True while it waits for its turn and costs nothing. None: its provider has no queue."""
     idle: bool = False

@@ -16,7 +16,6 @@ from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import send_node_env
-from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
@@ -41,7 +40,6 @@ class WatchState:
     """State of the watch between two polls of the box."""
 
     lease: LeaseWatch
-    bid: BidWatch
     starts: int = 0
     silent_since: float | None = None
     listed_at: float = 0.0
@@ -62,8 +60,7 @@ class WatchState:
 
 def watch(context: RunContext) -> PhaseResult:
     """Follow the training until it has ended. Raises Detached."""
-    lease = LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S)
-    state = WatchState(lease=lease, bid=BidWatch.of(context))
+    state = WatchState(lease=LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S))
     while True:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
@@ -80,10 +77,6 @@ def watch(context: RunContext) -> PhaseResult:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
-            context.wait(policy.POLL_INTERVAL_S)
-        except ProviderError as error:
-            if error.cause is not Cause.PREEMPTED or not state.bid.may_come_back(context):
-                raise
             context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
@@ -144,9 +137,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
 def _ended(
     context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote
 ) -> PhaseResult | None:
-    """Return the result of a run that has ended; None: its container was killed, and it continues."""
-    if state.bid.must_continue(box_status):
-        return state.bid.resume_run(context, remote)
+    """Return the result of a run that has ended; None: its evidence comes too slowly, and is read again."""
     context.has_program_ended = True
     try:
         return end_of_training(context, remote, box_status)
@@ -285,7 +276,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
         if context.machines.is_gone():
             return gone_result(context)
     context.machines.note_silence(error)
-    return state.bid.overdue(now)
+    return None
 
 
 def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:

@@ -179,16 +179,6 @@ class KeepsKeys(Protocol):
         """Remove the key that opened the run's machine from this computer."""
 
 
-class TakesBids(Protocol):
-    """A provider that rents machines to who bids most."""
-
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        """Bid that much for the machine's GPUs; one that was outbid runs again if the bid wins.
-
-        Raises GoneError, ProviderError when the bid is refused; UnreachableError when that is unknown.
-        """
-
-
 class HasHostLog(Protocol):
     """A provider that shows what the host of a machine wrote about its start."""
 
@@ -256,8 +246,6 @@ class Abilities:
     """Optional abilities of a provider: a function or an object that implements each, or None."""
 
     account: HasAccount | None = None
-    bids: TakesBids | None = None
-    """Changes bids for machines that were rented by one; None: it takes none."""
     charged: Callable[[float, float], Sequence[Charge]] | None = None
     """Lists the charges on the days from one time to another, as far as they are settled; a machine may have
     several. Raises AuthError, ProviderError."""

@@ -169,11 +169,9 @@ class FaultyProvider(Faulty):
     @property
     def abilities(self) -> Abilities:
         real: Abilities = self._real.abilities
-        bids: Any = real.bids and Faulty(real.bids, "bids", self._plan)
         networks: Any = real.networks and Faulty(real.networks, "networks", self._plan)
         return replace(
             real,
-            bids=bids,
             charged=real.charged and self.charged,
             market=real.market and self.market_report,
             networks=networks,

@@ -169,12 +169,6 @@ class VastApi:
             reason = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast did not destroy {instance_id}: {reason}")
 
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        """Bid that much for the machine's GPUs. Raises GoneError, ProviderError when Vast refuses."""
-        answer = self.repeat(calls.change_bid(instance_id, usd_per_hour), errors.require_object)
-        if answer.get("success") is False:
-            raise ProviderError(f"Vast did not change the bid: {answer.get('msg') or answer.get('error')}")
-
     def credit_usd(self) -> float:
         """Return the account's credit in USD."""
         return credit_of(self.account())

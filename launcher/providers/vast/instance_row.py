@@ -46,8 +46,6 @@ class InstanceRow:
     next_state: str
     status_msg: str
     is_bid: bool
-    min_bid_usd: float
-    """Lowest bid that wins its GPUs now, in USD per hour; 0 when unknown."""
     gpu_name: str
     gpus: int
     disk_gb: float
@@ -117,7 +115,6 @@ class InstanceRow:
             next_state=columns.read("next_state", text),
             status_msg=columns.read("status_msg", end_of_text),
             is_bid=columns.read("is_bid", bool),
-            min_bid_usd=max(0.0, columns.read("min_bid", number)),
             gpu_name=columns.read("gpu_name", gpu_name),
             gpus=columns.read("num_gpus", whole),
             disk_gb=max(0.0, columns.read("disk_space", number)),

@@ -10,7 +10,6 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.market import SearchFinding
-from vastrun.launcher.decisions.bids import bid_above
 from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
@@ -26,6 +25,8 @@ _MIN_COMPUTE_CAP = 350
 """Sent with `cuda_max_good`, which alone found no H100 and no H200 (gpuhunt #142, 2025). No CUDA since 11 has
 code for older GPUs."""
 _ON_DEMAND = ", on demand: a bid is expected to cost more"
+_BID_MARGIN = 1.2
+"""Bid as a multiple of the lowest bid that wins now."""
 MAX_OFFERS = 1000
 """Limit of one search."""
 DEFAULT_OFFERS = 64
@@ -122,8 +123,11 @@ def make_offer(
     if spec.resources.interruptible and row.is_bid:
         cap = spec.limits.usd_per_hour
         storage_usd = row.extras.storage_usd_per_hour
-        bid = bid_above(row.min_bid_usd, None if cap is None else cap - storage_usd, on_demand_usd)
-        if bid is None:
+        caps = (None if cap is None else cap - storage_usd, on_demand_usd)
+        bid = min([row.min_bid_usd * _BID_MARGIN, *(each for each in caps if each is not None)])
+        # Rounded down, so that the bid stays within the caps.
+        bid = int(bid * 10_000) / 10_000
+        if row.min_bid_usd <= 0 or bid < row.min_bid_usd * 1.05:
             return None
         # A bid buys the GPUs; the disk is billed on top of it.
         price = bid + storage_usd

@@ -104,7 +104,6 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
         usd_per_hour=row.usd_per_hour,
         rented_at=row.start_date,
         extras=row.extras,
-        min_bid_usd_per_hour=row.min_bid_usd,
         idle=row.is_idle,
         up_s=row.up_s,
         down_gb=row.down_gb,

@@ -42,7 +42,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.destroy": PROVIDER_TROUBLES,
     "ends_later.schedule_end": PROVIDER_TROUBLES,
     "ends_later.cancel_end": PROVIDER_TROUBLES,
-    "bids.change_bid": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,
     "remote.put": REMOTE_TROUBLES,
     "remote.write": REMOTE_TROUBLES,
@@ -81,8 +80,6 @@ def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
     folder.mkdir()
     world = World(folder)
-    if fault.verb.startswith("bids."):
-        world.market.outbid_at_step = 5
     world.expect(fault)
 
     run = drive_to_the_end(world)

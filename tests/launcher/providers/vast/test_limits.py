@@ -59,7 +59,6 @@ DOCUMENTED = {
     "list": "list_instances",
     "show": "show_instance",
     "destroy": "destroy",
-    "bid": "change_bid",
     "charges": "charges",
 }
 """Endpoints that have a limit in Vast's documentation, as the emulator calls them."""
