@@ -20,7 +20,6 @@ _CODE = frozenset(
 )
 """Without it the program does not run, or nothing is gained: it is shipped, whatever it holds."""
 _ASSIGNED = re.compile(r"""(?<![\w-])([\w-]{1,64})["']? {0,8}[:=] {0,8}["']?([\w+/=.-]{20,200})""")
-_AFTER_PATH = re.compile(r"(://[^\s?#]*)[?#](\S*)")
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
@@ -31,8 +30,8 @@ def holds_credentials(file: OutgoingFile) -> bool:
         return True
     if path.suffix.lower() in _CODE or b"\0" in (content := _head(file)):
         return False
-    # Queries and fragments hold names of files, checksums and places, too: only a name tells.
-    text = _AFTER_PATH.sub(r"\1 \2", content.decode(errors="replace"))
+    # The query and the fragment of a link name files, checksums and places, too: only a name tells.
+    text = re.sub("[?#]", " ", content.decode(errors="replace"))
     return SECRET in hide_forms(text) or any(
         is_secret_name(name)
         and re.search(r"\d", value) is not None
