@@ -82,10 +82,7 @@ def rent(
             raise plan.refusals[0]
         offer = offer_text(plan.spec, plan.offers[0])
         limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-        confirm(
-            f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-            yes=yes,
-        )
+        confirm(f"rent {offer} to check the assumptions about Vast. {limits}", yes=yes)
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
@@ -197,16 +194,12 @@ def _summary(report: ConformanceReport, path: str) -> str:
     record = report.record
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     count = {state: sum(one.state is state for one in report.comparisons) for state in State}
-    trials = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
-    if record.trials and record.trials_billed_usd is not None:
-        trials += f": {usd(record.trials_billed_usd)} charged"
     return facts(
         [
             ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
             ("machine", record.machine if record.instance else "none was rented"),
             ("ledger", usd(record.run_usd)),
             ("bill", _bill(report, path)),
-            ("trials", trials),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
             ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
@@ -256,9 +249,7 @@ class ConformanceReport:
         return [
             one
             for one in self.comparisons
-            if one.state is State.NOT_SEEN
-            and (settled or one.assumption.when is When.RENT)
-            and (not one.assumption.follows or one.assumption.follows in self.record.seen)
+            if one.state is State.NOT_SEEN and (settled or one.assumption.when is When.RENT)
         ]
 
     @property
@@ -301,7 +292,6 @@ def report_after(recorder: ApiRecorder, run: Run | None, began: float, now: floa
             tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
             run_usd=cost_usd(run, now),
             seen=seen,
-            trials={one: name for one, name in recorder.rented.items() if name != "run"},
         )
     )
 
@@ -316,11 +306,10 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     vast, recorder = require_vast(provider), ApiRecorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
-    everything = account.charges_of(vast.api, record.began_at, now)
-    charges = [one for one in everything if one.instance_id == record.instance]
+    charged = account.charges_of(vast.api, record.began_at, now)
+    charges = [one for one in charged if one.instance_id == record.instance]
     if not charges:
         return record
-    trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
     # The ratio of charged to counted dollars, for GPUs and for disk.
     charged_usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):
@@ -339,7 +328,7 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     }
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
-    return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
+    return replace(record, billed_usd=billed_usd, seen=seen)
 
 
 def report_of(record: Record) -> ConformanceReport:

@@ -70,9 +70,9 @@ def command(
     A provider that is not set up is a warning, unless it is the chosen one. Exit code 0 if nothing fails.
     With a key for Vast, its search is checked too, free of charge.
 
-    With --rent, a short trial comes first: a machine by a bid, destroyed at once. Then a machine on Vast is
-    rented for at most ten minutes and runs a job of 20 steps, and each assumption about Vast is compared with
-    the observation. Exit code 0 if all agree, 12 if one deviates. --settle adds the bill.
+    With --rent, a machine on Vast is rented for at most ten minutes and runs a job of 20 steps, and each
+    assumption about Vast is compared with the observation. Exit code 0 if all agree, 12 if one
+    deviates. --settle adds the bill.
 
     \b
       vastrun doctor --rent

@@ -47,8 +47,6 @@ class Deviation:
     """How fast time passes."""
     watch_s: float = 3.0
     """How long a machine is looked for."""
-    trial: bool = False
-    """A bid is made before."""
 
 
 def _of(usual: Mapping[str, str], **words: str) -> Deviation:
@@ -64,7 +62,6 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "overlay.list": Deviation(value="404 not_found"),
     "clock.ahead": Deviation(value=300.0),
     "key.bad": Deviation(value="400 auth_error"),
-    "bid.answer": Deviation(value="200 refused", trial=True),
     "create.answer": Deviation(value="200 object"),
     "create.fields": _of(fields.CREATE, new_contract="text"),
     "create.seconds": Deviation(value=5.0),  # of this computer's, forty of the emulator's
@@ -132,12 +129,11 @@ class Examined(FastLauncher):
         *,
         factor: float = 8.0,
         watch_s: float = 3.0,
-        trial: bool = False,
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
         thorough = ProbeLevel(
-            download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s, trial=trial
+            download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
         self._recorder = ApiRecorder()

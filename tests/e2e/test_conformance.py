@@ -8,7 +8,6 @@ from _pytest.mark import ParameterSet
 
 from tests.e2e.conformance import DEVIATIONS, USD, Examined
 from vastrun.launcher.cli.conformance import ConformanceReport
-from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, State
 
 pytestmark = pytest.mark.torch
@@ -29,7 +28,7 @@ def test_every_assumption_has_a_deviation() -> None:
 
 @pytest.mark.slow
 def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
-    with Examined(tmp_path, trial=True) as examined:
+    with Examined(tmp_path) as examined:
         report = examined.examine()
         assert [
             (one.name, one.seen_text) for one in report.comparisons if one.state is not State.AGREES
@@ -47,7 +46,6 @@ def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path
         {name: deviation.value},
         factor=deviation.factor,
         watch_s=deviation.watch_s,
-        trial=deviation.trial,
     ) as examined:
         report = examined.examine()
         assert name in [one.name for one in report.deviating], _seen(report)
@@ -93,42 +91,6 @@ def test_fault_on_the_way_leaves_nothing_rented(fault: str, details: dict[str, A
         assert report.comparisons
         assert len(examined.vast.instances) == 0
         assert examined.vast.billing.total_usd() <= USD
-
-
-TRIAL_FAULTS = (
-    ("no_answer_done", {"endpoint": "create"}),
-    ("no_such_ask", {}),
-    ("bid_never", {}),
-    ("bid_pending", {}),
-    ("destroy_delayed", {"seconds": 10.0}),
-    ("odd_columns", {"times": 9}),
-    ("null_row", {"times": 9}),
-)
-"""While the machine of the bid is rented and ended."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "details"), TRIAL_FAULTS, ids=[one[0] for one in TRIAL_FAULTS])
-def test_fault_of_a_trial_leaves_nothing_rented(fault: str, details: dict[str, Any], tmp_path: Path) -> None:
-    with Examined(tmp_path, trial=True) as examined:
-        examined.vast.faults.add(fault, **details)
-        record = examined.examine().record
-        assert fault in examined.vast.faults.struck
-        assert len(examined.vast.instances) == 0
-        bill_usd = examined.vast.billing.total_usd()
-        assert bill_usd <= USD
-        assert record.run_usd >= 0.98 * bill_usd
-
-
-@pytest.mark.slow
-def test_the_bid_is_recorded_and_on_the_bill_of_the_run(tmp_path: Path) -> None:
-    with Examined(tmp_path, trial=True) as examined:
-        record = examined.examine().record
-        assert list(record.trials.values()) == ["bid"]
-        assert record.run_usd >= 0.98 * examined.vast.billing.total_usd()
-        meter = examined.vast.billing.meters[int(next(iter(record.trials)))]
-        assert 0 < meter.total_usd < 0.02
-        assert record.trials_billed_usd == pytest.approx(meter.total_usd, abs=ROUNDED_USD)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from vastrun.launcher.ui.document import to_text
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
 BY_RENT = {name: value for name, value in USUAL.items() if ASSUMPTIONS[name].when is When.RENT}
-WITHOUT_BID = {name: value for name, value in BY_RENT.items() if not ASSUMPTIONS[name].follows}
 DEVIATES = {"key.bad": "500 internal"}
 
 
@@ -54,7 +52,6 @@ def record(seen: Mapping[str, Value], *, exit_code: int = 0, billed_usd: float |
         pytest.param(record(USUAL, billed_usd=0.02), 0, id="all agrees"),
         pytest.param(record(BY_RENT), 0, id="the bill is not yet to be seen"),
         pytest.param(record(BY_RENT, billed_usd=0.02), 10, id="settled, and rows of the bill are missing"),
-        pytest.param(record(WITHOUT_BID), 0, id="the bid was not made"),
         pytest.param(record({}), 10, id="nothing was seen"),
         pytest.param(record({}, exit_code=8), 8, id="no offer fitted"),
         pytest.param(record(BY_RENT, exit_code=7), 7, id="the machine was lost"),
@@ -94,13 +91,6 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     rows = {row["name"]: row for row in document["rows"]}
     assert rows["key.bad"]["state"] == "deviates"
     assert list(rows) == list(ASSUMPTIONS)
-
-
-def test_the_machine_of_the_bid_is_named_with_its_charge() -> None:
-    made = replace(record(BY_RENT), trials={"52607652": "bid"})
-    assert "trials   bid 52607652\n" in conformance_text(report_of(made), "seen.json")
-    text = conformance_text(report_of(replace(made, billed_usd=0.02, trials_billed_usd=0.001)), "seen.json")
-    assert "trials   bid 52607652: $0.001 charged\n" in text
 
 
 def test_what_is_not_settled_says_how_to_settle_it() -> None:

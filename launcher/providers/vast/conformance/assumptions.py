@@ -130,8 +130,6 @@ class Assumption:
     rests: str
     """Code that depends on it."""
     when: When = When.RENT
-    follows: str = ""
-    """Name of the row that is seen whenever this one is tried; empty: every run tries it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,9 +222,6 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
     "key.bad": Assumption("an unknown key", Words("404 auth_error", "401 auth_error", "403 auth_error"),
         "one call with an invalid key",
         "errors._TABLE: a revoked key is not taken for a machine that is gone"),
-    "bid.answer": Assumption("an order with a bid", Words("200 success"),
-        "a bid of 1.2 times min_bid, ended at once",
-        "rental.rent: a bid that is neither granted nor refused", follows="bid.answer"),
     "create.answer": Assumption("an order", Words("200 success"), "the order of the run", "rental.rent"),
     "create.fields": Assumption("types of the fields of that answer", Fields(CREATE), "the order of the run",
         "rental.rent: the machine's id"),

@@ -42,11 +42,7 @@ _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 
 def seen_in(recorder: ApiRecorder) -> dict[str, Value]:
     """Return what was seen of each assumption."""
-    seen = (
-        {name: observe(recorder) for name, observe in _OBSERVATIONS.items()}
-        | recorder.trials
-        | recorder.measured
-    )
+    seen = {name: observe(recorder) for name, observe in _OBSERVATIONS.items()} | recorder.measured
     return {name: value for name in table.ASSUMPTIONS if (value := seen.get(name)) is not None}
 
 

@@ -7,29 +7,41 @@ once the user wants the machine ended or its time is nearly over.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import HostKeyError, VastrunError
+from vastrun.launcher.core.errors import BoxError, HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
+from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.decisions.traffic import GB
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance import observations, trials
+from vastrun.launcher.providers.vast.conformance import observations
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.limits import LIMITS
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
+_PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
+_MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "container_id": ("the machine's id", "other"),
+    "key": ("present", "absent"),
+    "session_key": ("present", "absent"),
+}
 _FAR_S = 12 * 3600.0
 """Seconds after which the machine of a conformance run, which lives for minutes, is long gone."""
 
@@ -49,8 +61,6 @@ class ProbeLevel:
     """Seconds for which a machine is looked for after the order, and after its end."""
     probes_s: float = 240.0
     """Seconds after the order at which the last look at the box begins."""
-    trial: bool = True
-    """A bid is made before the run's own order."""
 
 
 class ObservedVast:
@@ -70,7 +80,6 @@ class ObservedVast:
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
-        self._trial = trials.BidTrial(vast, recorder, stopping)
         self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
         vast.api.record(recorder.record)
 
@@ -81,16 +90,10 @@ class ObservedVast:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return fitting offers, lowest price first: training speed does not matter here."""
-        self._trial.limit_usd = spec.limits.usd or 0.0
         return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Rent, then look how soon the machine is shown, and what a second such order is answered.
-
-        Before that, the trial of a bid, which raises NoOfferError once its machine has ended.
-        """
-        if self._thorough.trial:
-            self._trial.make(order)
+        """Rent, then look how soon the machine is shown, and what a second such order is answered."""
         machine = self._vast.rent(order)
         self._order = order
         made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
@@ -168,9 +171,9 @@ class ObservedVast:
         if self._order is None:
             return
         sha256 = hashlib.sha256(onstart_text(self._order.onstart).encode()).hexdigest()
-        reply = trials.ask_box(remote, instance.id, self._vast.api.server)
+        reply = ask_box(remote, instance.id, self._vast.api.server)
         log_keys = self._vast.host_keys(instance.id)
-        self._recorder.measured |= trials.box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
+        self._recorder.measured |= box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
@@ -178,7 +181,7 @@ class ObservedVast:
         memory_mb = (
             observations.offered_number(self._recorder, offer.id, "cpu_ram") if offer is not None else 0.0
         )
-        self._recorder.measured |= trials.hardware_values(box, row or instance, offer, memory_mb / 1000)
+        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_mb / 1000)
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)
@@ -193,7 +196,7 @@ class ObservedVast:
         price, limit_s, max_gb = before.extras.down_usd_per_gb, thorough.download_s, thorough.download_gb
         max_bytes = int(1e9 * (min(max_gb, thorough.download_usd / price) if price > 0 else max_gb))
         words = (instance.id, self._vast.api.server, thorough.download_url, str(max_bytes), f"{limit_s:g}")
-        size = trials.downloaded_bytes(trials.ask_box(remote, *words, timeout_s=limit_s + 30))
+        size = downloaded_bytes(ask_box(remote, *words, timeout_s=limit_s + 30))
         began = self._clock.now()
         while size and not self._stopping():
             now = self.machine(instance.id)
@@ -302,6 +305,78 @@ class _ObservedRemote:
             look, self._has_lease = self._has_lease, None
             look()
         return content
+
+
+def ask_box(remote: Remote, *arguments: str, timeout_s: float = 60.0) -> Mapping[str, Any]:
+    """Run the probe in the box. Raises UnreachableError, GoneError; BoxError when its answer is none."""
+    words = shlex.join(("-", *arguments))
+    command = f"\"$(command -v python3 || command -v python)\" {words} <<'PROBE_END'\n{_PROBE}\nPROBE_END\n"
+    done = remote.run(command, timeout_s=timeout_s)
+    try:
+        if len(done.stdout) > _MAX_CHARACTERS:
+            raise ValueError(f"{len(done.stdout)} characters")
+        reply = json.loads(done.stdout.strip().rpartition("\n")[2])
+    except (ValueError, RecursionError) as error:
+        raise BoxError(f"the box did not describe itself: {done.stderr.strip()[-200:]!r}") from error
+    if not isinstance(reply, dict):
+        raise BoxError("the box did not describe itself")
+    return reply
+
+
+def box_values(
+    reply: Mapping[str, Any], *, onstart_sha256: str, log_keys: Collection[str]
+) -> dict[str, Value]:
+    """Return what the probe found out, as values by assumption. What makes no sense is not there."""
+    seen: dict[str, Value] = {
+        f"box.{key}": words[not reply[key]]
+        for key, words in _WORDS.items()
+        if isinstance(reply.get(key), bool)
+    }
+    sha256, keys = reply.get("onstart_sha256"), reply.get("host_keys")
+    if isinstance(sha256, str):
+        seen["onstart.sha256"] = (
+            "as ordered" if sha256 == onstart_sha256 else "other" if sha256 else "not there"
+        )
+    for call in ("own_row", "list", "account"):
+        status = reply.get(call)
+        if isinstance(status, int) and status is not True and 100 <= status <= 599:
+            seen[f"key.{call}"] = str(status)
+    if isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys[:_MAX_KEYS]):
+        box, log = set(keys[:_MAX_KEYS]), set(log_keys)
+        seen["log.host_keys"] = (
+            "none in the log" if not log else "the same" if box == log else "some" if box & log else "others"
+        )
+    return seen
+
+
+def hardware_values(
+    box: BoxHardware, row: Instance, offer: Offer | None, memory_gb: float
+) -> dict[str, Value]:
+    """Return how the box's hardware is to its row and its offer. What could not be read is not there.
+
+    `memory_gb`: that of the offer.
+    """
+    gpu_gb = min((gb for _, gb in box.gpus), default=0.0)
+    pairs = {
+        "box.gpus": (float(len(box.gpus)), float(row.gpus)),
+        "box.gpu_memory": (gpu_gb, offer.gpu_memory_gb if offer else 0.0),
+        "box.memory": (box.memory_gb, memory_gb),
+        "box.disk": (box.disk_gb, row.disk_gb),
+    }
+    seen: dict[str, Value] = {
+        name: shown / listed for name, (shown, listed) in pairs.items() if shown and listed
+    }
+    if row.gpus and not box.gpus:
+        seen["box.gpus"] = 0.0
+    if box.cuda and row.cuda:
+        seen["box.cuda"] = round(box.cuda - row.cuda, 3)
+    return seen
+
+
+def downloaded_bytes(reply: Mapping[str, Any]) -> int:
+    """Return how much the box says that it downloaded; 0 where it does not say."""
+    size = reply.get("downloaded")
+    return size if isinstance(size, int) and size is not True and 0 < size <= _MAX_BYTES else 0
 
 
 def _opens(shell: Remote | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from vastrun.contract.records import MaxLength, Pattern, Range, parse_json, read_as, write_atomically
+from vastrun.contract.records import Pattern, Range, parse_json, read_as, write_atomically
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.gate.text import one_line
@@ -79,10 +79,6 @@ class ApiRecorder:
     measured: dict[str, Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
-    rented: dict[str, str] = field(default_factory=dict)
-    """Purpose of each machine, by its id: `bid` or `run`."""
-    trials: dict[str, Value] = field(default_factory=dict)
-    """Results of the trials before the run's order, by assumption."""
     rented_at: float | None = None
     """Epoch seconds at which Vast had agreed to the last rental."""
 
@@ -95,7 +91,6 @@ class ApiRecorder:
         """Another machine was rented: what was measured of the one before it does not count."""
         self.instance_id, self.rented_at = instance_id, at
         self.measured.clear()
-        self.rented[instance_id] = "run"
 
     def calls(self, method: str, path: str) -> Iterator[Exchange]:
         """Yield the exchanges of that call, oldest first."""
@@ -169,10 +164,6 @@ class Record:
     """USD charged for that machine; None before anything is settled."""
     seen: Mapping[str, Value] = field(default_factory=dict)
     """Observations by assumption."""
-    trials: Annotated[Mapping[_Short, _Short], MaxLength(20)] = field(default_factory=dict)
-    """`bid`, by the id of the machine that was rented for it."""
-    trials_billed_usd: _Number | None = None
-    """USD charged for the trial machines; None before anything is settled."""
 
 
 def write_record(path: Path, record: Record) -> None:
