@@ -134,25 +134,37 @@ class Assumption:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An assumption and what was seen of it."""
+    """An assumption with its observation."""
 
     name: str
-    assumption: Assumption
     state: State
+    text: str
+    assumed: str
     seen: Value | None
+    """Observed value; null if nothing was observed."""
+    seen_text: str
+    how: str
+    rests: str
+    when: When
 
-    @property
-    def seen_text(self) -> str:
-        """Text of what was seen; empty where nothing was."""
-        return "" if self.seen is None else self.assumption.assumed.shown(self.seen)
 
-
-def compare(name: str, assumption: Assumption, seen: Value | None) -> Comparison:
-    """Compare one assumption with what was seen; None: it was not."""
+def compare(name: str, seen: Value | None) -> Comparison:
+    """Compare the assumption of that name with what was seen; None: it was not."""
+    row = ASSUMPTIONS[name]
     state = State.NOT_SEEN
     if seen is not None:
-        state = State.AGREES if assumption.assumed.agrees(seen) else State.DEVIATES
-    return Comparison(name=name, assumption=assumption, state=state, seen=seen)
+        state = State.AGREES if row.assumed.agrees(seen) else State.DEVIATES
+    return Comparison(
+        name=name,
+        state=state,
+        text=row.text,
+        assumed=str(row.assumed),
+        seen=seen,
+        seen_text="" if seen is None else row.assumed.shown(seen),
+        how=row.how,
+        rests=row.rests,
+        when=row.when,
+    )
 
 
 def _word(raw: Any) -> str:

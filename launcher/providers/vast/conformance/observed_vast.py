@@ -12,7 +12,6 @@ import secrets
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import BoxError, HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
-from vastrun.launcher.decisions.offer_check import BoxHardware
+from vastrun.launcher.decisions.offer_check import PYPI_FILE, BoxHardware
 from vastrun.launcher.decisions.traffic import GB
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
@@ -34,7 +33,9 @@ from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARC
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.limits import LIMITS
 
-_GPU_S, _LOGIN_S = 60.0, 20.0
+_GPU_S, _LOGIN_S, _DOWNLOAD_S = 60.0, 20.0, 60.0
+_LAST_PROBE_S = 240.0
+"""Seconds after the order at which the last look at the box begins."""
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
 _MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -46,21 +47,8 @@ _FAR_S = 12 * 3600.0
 """Seconds after which the machine of a conformance run, which lives for minutes, is long gone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeLevel:
-    """Extent and limits of the probes."""
-
-    download_url: str
-    """URL that the box downloads; empty: none."""
-    download_gb: float = 1.0
-    download_s: float = 60.0
-    """At most."""
-    download_usd: float = 0.02
-    """At most."""
-    watch_s: float = 60.0
-    """Seconds for which a machine is looked for after the order, and after its end."""
-    probes_s: float = 240.0
-    """Seconds after the order at which the last look at the box begins."""
+WATCH_S = 60.0
+"""Seconds for which a machine is looked for after the order, and after its end."""
 
 
 class ObservedVast:
@@ -73,10 +61,17 @@ class ObservedVast:
     list_lag_s = VastProvider.list_lag_s
 
     def __init__(
-        self, vast: VastProvider, recorder: ApiRecorder, thorough: ProbeLevel, stopping: Callable[[], bool]
+        self,
+        vast: VastProvider,
+        recorder: ApiRecorder,
+        stopping: Callable[[], bool],
+        *,
+        download_url: str = PYPI_FILE,
+        watch_s: float = WATCH_S,
     ) -> None:
         """`stopping`: returns whether the user wants the run to end."""
-        self._vast, self._recorder, self._thorough, self._stopping = vast, recorder, thorough, stopping
+        self._vast, self._recorder, self._stopping = vast, recorder, stopping
+        self._download_url, self._watch_s = download_url, watch_s
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
@@ -122,7 +117,7 @@ class ObservedVast:
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
         age_s = self._clock.now() - (self._recorder.rented_at or self._clock.now())
-        if self._probed == instance.id or self._stopping() or age_s >= self._thorough.probes_s:
+        if self._probed == instance.id or self._stopping() or age_s >= _LAST_PROBE_S:
             return
         self._probed = instance.id
         looks = (
@@ -137,7 +132,7 @@ class ObservedVast:
 
     def _await_shown(self, instance_id: str, label: str) -> None:
         """Poll until both its row and the list show the machine."""
-        until = self._clock.now() + self._thorough.watch_s
+        until = self._clock.now() + self._watch_s
         by_list = shown = False
         while not (by_list and shown) and self._clock.now() < until and not self._stopping():
             # Its label is its run's: a list that lacks it would not help who lost the order's answer.
@@ -162,7 +157,7 @@ class ObservedVast:
 
     def _wait_for_log(self, instance: Instance, _remote: Remote) -> None:
         """Measure the delay of the log of a box that was trusted on first use."""
-        until, measured = self._clock.now() + self._thorough.watch_s, self._recorder.measured
+        until, measured = self._clock.now() + self._watch_s, self._recorder.measured
         while "log.seconds" not in measured and self._clock.now() < until and not self._stopping():
             self._await_log(instance)
             self._clock.sleep(2.0)
@@ -190,20 +185,18 @@ class ObservedVast:
 
     def _download(self, instance: Instance, remote: Remote) -> None:
         """Download in the box, then poll its row until the traffic is counted."""
-        thorough, measured, before = self._thorough, self._recorder.measured, self.machine(instance.id)
-        if not thorough.download_url or before is None:
+        measured, before = self._recorder.measured, self.machine(instance.id)
+        if before is None:
             return
-        price, limit_s, max_gb = before.extras.down_usd_per_gb, thorough.download_s, thorough.download_gb
-        max_bytes = int(1e9 * (min(max_gb, thorough.download_usd / price) if price > 0 else max_gb))
-        words = (instance.id, self._vast.api.server, thorough.download_url, str(max_bytes), f"{limit_s:g}")
-        size = downloaded_bytes(ask_box(remote, *words, timeout_s=limit_s + 30))
+        words = (instance.id, self._vast.api.server, self._download_url, f"{_DOWNLOAD_S:g}")
+        size = downloaded_bytes(ask_box(remote, *words, timeout_s=_DOWNLOAD_S + 30))
         began = self._clock.now()
         while size and not self._stopping():
             now = self.machine(instance.id)
             counted = GB * (now.down_gb - before.down_gb) if now is not None else 0.0
             measured["download.seconds"] = waited_s = self._clock.now() - began
             # What else came meanwhile is little beside a download: half of it is enough to be seen.
-            is_over = counted >= 0.9 * size or waited_s >= thorough.watch_s
+            is_over = counted >= 0.9 * size or waited_s >= self._watch_s
             if counted >= 0.5 * size or (is_over and counted > 0):
                 measured["download.billed"] = counted / size
             if is_over:
@@ -235,7 +228,7 @@ class ObservedVast:
         while since is not None and not self._stopping():
             self._vast.instances()
             self._vast.machine(self._recorder.instance_id)
-            if self._clock.now() - since >= self._thorough.watch_s:
+            if self._clock.now() - since >= self._watch_s:
                 return
             self._clock.sleep(1.0)
 

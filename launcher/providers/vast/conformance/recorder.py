@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,9 +12,17 @@ from typing import Annotated, Any
 from vastrun.contract.records import Pattern, Range, parse_json, read_as, write_atomically
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value
+from vastrun.launcher.providers.vast.conformance.assumptions import (
+    ASSUMPTIONS,
+    Comparison,
+    State,
+    Value,
+    When,
+    compare,
+)
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 Once = Callable[..., object]
@@ -102,13 +110,11 @@ class ApiRecorder:
         once(*calls, pause_s=pause_s)
         return self.exchanges[before:]
 
-    def note(self, once: Once, name: str, call: VastCall) -> str:
+    def note(self, once: Once, name: str, call: VastCall) -> None:
         """Note what one call is answered; nothing where there was no answer, or it came too early."""
         heard = self.ask(once, call)
-        if not heard or heard[-1].status in (0, 429):
-            return ""
-        self.measured[name] = heard[-1].word
-        return heard[-1].word
+        if heard and heard[-1].status not in (0, 429):
+            self.measured[name] = heard[-1].word
 
 
 def exchange_of(call: VastCall, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
@@ -145,14 +151,14 @@ class Record:
     began_at: _Number
     ended_at: _Number
     run: _Short = ""
-    """Id of the offer; empty when none fitted."""
+    """Id of the run; empty when no offer fitted."""
     instance: _Short = ""
     """Id of the machine; empty when none was rented."""
     machine: _Short = ""
-    """GPU's name in the offer."""
+    """Description of its offer."""
     verdict: _Short = ""
     """Cause of the run's end; empty while it is open."""
-    exit_code: Annotated[int, Range(0, 255)] = 0
+    run_exit_code: Annotated[int, Range(0, 255)] = 0
     """Exit code of the run, as of `vastrun launch`."""
     counted: Cost = field(default_factory=Cost)
     """Cost of that machine by the ledger."""
@@ -165,6 +171,20 @@ class Record:
     seen: Mapping[str, Value] = field(default_factory=dict)
     """Observations by assumption."""
 
+    @property
+    def comparisons(self) -> Sequence[Comparison]:
+        """All assumptions, compared with what was seen."""
+        return [compare(name, self.seen.get(name)) for name in ASSUMPTIONS]
+
+    @property
+    def exit_code(self) -> int:
+        """A machine that may be there comes first, then what deviates, then how the run ended."""
+        settled = self.billed_usd is not None
+        states = {one.state for one in self.comparisons if settled or one.when is When.RENT}
+        if self.run_exit_code != EXIT_TEARDOWN_NOT_CONFIRMED and State.DEVIATES in states:
+            return EXIT_DEVIATES
+        return self.run_exit_code or (EXIT_CODE_OF[Verdict.UNKNOWN] if State.NOT_SEEN in states else 0)
+
 
 def write_record(path: Path, record: Record) -> None:
     """Write the file atomically. Raises StorageError."""
@@ -173,7 +193,7 @@ def write_record(path: Path, record: Record) -> None:
         write_atomically(path, text + "\n")
     except OSError as error:
         raise StorageError(
-            f"cannot write {path}: {error.strerror or error}", hint="--file elsewhere"
+            f"cannot write {path}: {error.strerror or error}", hint="run it in another folder"
         ) from error
 
 

@@ -57,15 +57,14 @@ def exchange(method: str, path: str, content: Any, *, status: int = 200, **more:
 def test_every_row_says_what_it_is_and_what_the_emulator_does_agrees(name: str) -> None:
     row = ASSUMPTIONS[name]
     assert all((row.text, row.how, row.rests, str(row.assumed)))
-    assert compare(name, row, row.assumed.usual).state is State.AGREES
+    assert compare(name, row.assumed.usual).state is State.AGREES
     assert row.assumed.read(row.assumed.usual) == row.assumed.usual
 
 
 @pytest.mark.parametrize("name", ASSUMPTIONS)
 def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> None:
-    row = ASSUMPTIONS[name]
-    assert compare(name, row, seen_in(ApiRecorder()).get(name)).state is State.NOT_SEEN
-    deviating = compare(name, row, DEVIATIONS[name].value)
+    assert compare(name, seen_in(ApiRecorder()).get(name)).state is State.NOT_SEEN
+    deviating = compare(name, DEVIATIONS[name].value)
     # How long the emulator itself takes is in seconds of this computer's.
     assert deviating.state is (State.AGREES if name == "create.seconds" else State.DEVIATES)
     assert deviating.seen_text
@@ -82,7 +81,7 @@ def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
     for name, seen in seen_in(recorder).items():
         row = ASSUMPTIONS[name]
         assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
-        assert compare(name, row, seen).seen_text.isprintable(), name
+        assert compare(name, seen).seen_text.isprintable(), name
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_row_of_another_version_is_left_out(tmp_path: Path) -> None:
         ({"ended_at": "soon"}, "ended_at"),
         ({"ended_at": True}, "ended_at"),
         ({"run_usd": 1e300}, "run_usd"),
-        ({"exit_code": None}, "exit_code"),
+        ({"run_exit_code": None}, "run_exit_code"),
         ({"counted": []}, "counted"),
         ({"counted": {"gpu_usd": "much"}}, "gpu_usd"),
         ({"billed_usd": "much"}, "billed_usd"),
