@@ -5,17 +5,34 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.e2e.conformance import DEVIATIONS, USD, Examined
+from tests.e2e.conformance import DEVIATIONS, SETS, USD, Examined, honest_machines
+from tests.e2e.market import LOADING
+from tests.e2e.terminal import Terminal
+from tests.emulators.vast import VastEmulator
+from tests.waiting import eventually
+from vastrun.launcher.app import App
+from vastrun.launcher.cli import cli
+from vastrun.launcher.cli.conformance import conformance_job, rent
+from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, State
 from vastrun.launcher.providers.vast.conformance.recorder import write_record
 
 pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def vast() -> Iterator[VastEmulator]:
+    with VastEmulator(honest_machines(4), pace=LOADING) as vast:
+        yield vast
+
 
 QUICK = ("offer.units", "create.again", "key.list", "box.cuda", "destroy.again")
 """The others are slow."""
@@ -64,6 +81,31 @@ def _assert_behaves_like(file: Path, name: str, word: str) -> None:
         finally:
             emulator.terminate()
     assert caught.value.code == int(word.split()[0])
+
+
+@pytest.mark.slow
+def test_the_command_reports_what_it_saw_and_settles_its_bill(
+    rented: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(rented.folder)
+    app = App(rented.variables)
+    url = f"{rented.variables['VAST_URL']}/download/2000000"
+    job = conformance_job(USD, SETS, app.now())
+    with click.Context(cli):
+        assert rent(app, job, yes=True, as_json=True, download_url=url, watch_s=2.0) == 0
+    report = json.loads(capsys.readouterr().out)
+    unsettled = {row["name"] for row in report["rows"] if row["when"] == "settle"}
+    assert {row["name"] for row in report["rows"] if row["state"] != "agrees"} == unsettled
+
+    settled = eventually(lambda: _settled(rented, report["file"]), what="the settled bill")
+    assert all(row["state"] == "agrees" for row in settled["rows"])
+    assert settled["counted_usd"] == pytest.approx(settled["billed_usd"], rel=0.03, abs=ROUNDED_USD)
+
+
+def _settled(terminal: Terminal, file: str) -> dict[str, Any] | None:
+    done = terminal.type("doctor", "--settle", file, "--json")
+    report: dict[str, Any] = done.json()
+    return report if done.exit_code == 0 and report["billed_usd"] else None
 
 
 @pytest.mark.parametrize("name", _cases())

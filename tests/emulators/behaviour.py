@@ -80,12 +80,8 @@ def refused(word: str) -> Reply:
 
 
 def _word(done: Reply) -> str:
-    is_json = done.content_type == "application/json"
-    content = done.content if is_json else None
-    heard = Exchange(
-        method="", path="", asked_at=0, answered_at=0, status=done.status, content=content, is_json=is_json
-    )
-    return heard.word
+    content = done.content if done.content_type == "application/json" else ""
+    return Exchange(method="", path="", asked_at=0, answered_at=0, status=done.status, content=content).word
 
 
 def _as(words: str, value: Any) -> Any:

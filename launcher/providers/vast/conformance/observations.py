@@ -56,11 +56,6 @@ def number_of(value: Any) -> float | None:
     return float(value) if type_of(value) == "number" and abs(value) <= _MAX_NUMBER else None
 
 
-def short(value: Any) -> str:
-    """Return a short word for what a row says, or its type."""
-    return one_line(value)[:_MAX_WORD] if isinstance(value, str) and value else type_of(value)
-
-
 def is_running(row: Row) -> bool:
     """Tell whether the row calls the machine running."""
     return row.get("actual_status") == "running"
@@ -187,12 +182,19 @@ def _first_row(recorder: ApiRecorder) -> Row | None:
     return next((row for _, row in own_rows(recorder)), None)
 
 
+def _first_state(recorder: ApiRecorder) -> Value | None:
+    if (row := _first_row(recorder)) is None:
+        return None
+    state = row.get("actual_status")
+    return one_line(state)[:_MAX_WORD] if isinstance(state, str) and state else type_of(state)
+
+
 def _echoed(sent: str, shown: str) -> Callable[[ApiRecorder], Value | None]:
     """Tell whether the row's field `shown` is what the order said under `sent`."""
 
     def observe(recorder: ApiRecorder) -> Value | None:
         created, row = _created(recorder), _first_row(recorder)
-        if created is None or row is None or not isinstance(created.sent, dict):
+        if created is None or row is None:
             return None
         return "echoed" if row.get(shown) == created.sent.get(sent) else "other"
 
@@ -204,10 +206,8 @@ def _to_its_offer(recorder: ApiRecorder, column: str) -> float | None:
     created, row = _created(recorder), _first_row(recorder)
     if created is None or row is None:
         return None
-    offered, shown = (
-        offered_number(recorder, created.path.rpartition("/")[2], column),
-        number_of(row.get(column)),
-    )
+    shown = number_of(row.get(column))
+    offered = offered_number(recorder, created.path.rpartition("/")[2], column)
     return shown / offered if offered and shown and shown > 0 else None
 
 
@@ -235,7 +235,7 @@ def _start_date(recorder: ApiRecorder) -> Value | None:
 
 def _under_its_label(recorder: ApiRecorder) -> Value | None:
     created = _created(recorder)
-    label = created.sent.get("label") if created is not None and isinstance(created.sent, dict) else None
+    label = created.sent.get("label") if created is not None else None
     return _first_seen(recorder, _in_list(recorder, label)) if label else None
 
 
@@ -310,9 +310,7 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "create.answer": _of_order(lambda one: one.word),
     "create.fields": _of_order(lambda one: _types([one.fields], table.CREATE)),
     "create.seconds": _of_order(lambda one: one.answered_at - one.asked_at),
-    "create.state": lambda recorder: (
-        None if (row := _first_row(recorder)) is None else short(row.get("actual_status"))
-    ),
+    "create.state": _first_state,
     "create.label": _echoed("label", "label"),
     "create.image": _echoed("image", "image_uuid"),
     "create.price": lambda recorder: _to_its_offer(recorder, "dph_total"),

@@ -45,12 +45,11 @@ class Exchange:
     answered_at: float
     status: int
     """0: there was no answer."""
-    content: Any = None
-    """The JSON of the answer; None where it has none."""
-    is_json: bool = False
+    content: Any = ""
+    """The JSON of the answer; a text where it has none."""
     date: str = ""
     """Its Date header."""
-    sent: Any = field(default=None, repr=False)
+    sent: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The JSON of the request."""
 
     @property
@@ -63,7 +62,7 @@ class Exchange:
         """The answer in a word or two: `404 no_such_instance`, `200 success`, `429 text`."""
         if not self.status:
             return "no answer"
-        return f"{self.status} {self._summary() if self.is_json else 'text'}"
+        return f"{self.status} {self._summary()}"
 
     def _summary(self) -> str:
         if not isinstance(self.content, dict):
@@ -90,10 +89,26 @@ class ApiRecorder:
     rented_at: float | None = None
     """Epoch seconds at which Vast had agreed to the last rental."""
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, call: VastCall, answer: Answer | None, asked_at: float, answered_at: float) -> None:
         """Keep the answer. A service that never ends a run cannot fill this computer's memory."""
-        if len(self.exchanges) < _MAX_EXCHANGES:
-            self.exchanges.append(exchange)
+        if len(self.exchanges) >= _MAX_EXCHANGES:
+            return
+        content: Any = ""
+        if answer is not None and len(answer.text) <= _MAX_BYTES:
+            with suppress(NoResponseError):
+                content = answer.json()
+        self.exchanges.append(
+            Exchange(
+                method=call.method,
+                path=call.path.partition("?")[0].rstrip("/"),
+                sent=call.body or {},
+                asked_at=asked_at,
+                answered_at=answered_at,
+                status=0 if answer is None else answer.status,
+                content=content,
+                date="" if answer is None else str(answer.headers.get("Date", ""))[:100],
+            )
+        )
 
     def begin(self, instance_id: str, at: float | None) -> None:
         """Another machine was rented: what was measured of the one before it does not count."""
@@ -115,25 +130,6 @@ class ApiRecorder:
         heard = self.ask(once, call)
         if heard and heard[-1].status not in (0, 429):
             self.measured[name] = heard[-1].word
-
-
-def exchange_of(call: VastCall, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
-    """Return the exchange of a call; `answer` is None where none came."""
-    content, is_json = None, False
-    if answer is not None and len(answer.text) <= _MAX_BYTES:
-        with suppress(NoResponseError):
-            content, is_json = answer.json(), True
-    return Exchange(
-        method=call.method,
-        path=call.path.partition("?")[0].rstrip("/"),
-        sent=call.body,
-        asked_at=asked_at,
-        answered_at=answered_at,
-        status=0 if answer is None else answer.status,
-        content=content,
-        is_json=is_json,
-        date="" if answer is None else str(answer.headers.get("Date", ""))[:100],
-    )
 
 
 def type_of(value: Any) -> str:

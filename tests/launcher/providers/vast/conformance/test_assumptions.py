@@ -50,7 +50,7 @@ PATHS = (
 
 def exchange(method: str, path: str, content: Any, *, status: int = 200, **more: Any) -> Exchange:
     times = {"asked_at": 10.0, "answered_at": 10.5} | more
-    return Exchange(method=method, path=path, status=status, content=content, is_json=True, **times)
+    return Exchange(method=method, path=path, status=status, content=content, **times)
 
 
 @pytest.mark.parametrize("name", ASSUMPTIONS)
@@ -76,8 +76,8 @@ def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     for method, path in PATHS:
-        recorder.record(exchange(method, path, content, date="yesterday"))
-        recorder.record(exchange(method, path, content, status=0))
+        recorder.exchanges.append(exchange(method, path, content, date="yesterday"))
+        recorder.exchanges.append(exchange(method, path, content, status=0))
     for name, seen in seen_in(recorder).items():
         row = ASSUMPTIONS[name]
         assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
@@ -146,7 +146,9 @@ def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_en
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     for at in (11.0, 50.0, 95.0):
-        recorder.record(exchange("GET", "/api/v1/instances", {"instances": []}, asked_at=at, answered_at=at))
+        recorder.exchanges.append(
+            exchange("GET", "/api/v1/instances", {"instances": []}, asked_at=at, answered_at=at)
+        )
     assert seen_in(recorder).get("new.in_list") == 85.0
 
 
@@ -155,8 +157,10 @@ def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     path = f"/api/v0/instances/{MACHINE}"
-    recorder.record(exchange("GET", path, None, status=0, asked_at=11.0))
-    recorder.record(exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0))
+    recorder.exchanges.append(exchange("GET", path, None, status=0, asked_at=11.0))
+    recorder.exchanges.append(
+        exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0)
+    )
     assert seen_in(recorder).get("new.by_id") is None
 
 
@@ -165,10 +169,12 @@ def seen_of(row: dict[str, Any], *, offered_mb: float = 64_485) -> dict[str, Val
     recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
     offers = {"offers": [{"id": 1, "cpu_ram": offered_mb}]}
-    recorder.record(exchange("POST", "/api/v0/bundles", offers, asked_at=5.0))
-    recorder.record(exchange("PUT", "/api/v0/asks/1", {"success": True, "new_contract": int(MACHINE)}))
+    recorder.exchanges.append(exchange("POST", "/api/v0/bundles", offers, asked_at=5.0))
+    recorder.exchanges.append(
+        exchange("PUT", "/api/v0/asks/1", {"success": True, "new_contract": int(MACHINE)})
+    )
     own = {"id": int(MACHINE), "actual_status": "running", **row}
-    recorder.record(exchange("GET", f"/api/v0/instances/{MACHINE}", {"instances": own}))
+    recorder.exchanges.append(exchange("GET", f"/api/v0/instances/{MACHINE}", {"instances": own}))
     return seen_in(recorder)
 
 
