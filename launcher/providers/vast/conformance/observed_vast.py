@@ -91,8 +91,8 @@ class ObservedVast:
         """Rent, then look how soon the machine is shown, and what a second such order is answered."""
         machine = self._vast.rent(order)
         self._order = order
-        made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
-        self._recorder.begin(machine.id, made[-1].answered_at if made else self._clock.now())
+        made = (o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id)
+        self._recorder.begin(machine.id, max((o.answered_at for o in made), default=self._clock.now()))
         self._look(self._await_shown, machine.id, order.label)
         key = self._vast.public_key
         self._look(lambda: self._note("key.attach", calls.attach_key(machine.id, key(machine.label))))
@@ -120,14 +120,14 @@ class ObservedVast:
         if self._probed == instance.id or self._stopping() or age_s >= _LAST_PROBE_S:
             return
         self._probed = instance.id
-        looks = (
+        for look in (
             self._look_into,
             self._measure_hardware,
             self._try_addresses,
             self._download,
             self._schedule_again,
-        )
-        for look in (*looks, self._wait_for_log):
+            self._wait_for_log,
+        ):
             self._look(look, instance, remote)
 
     def _await_shown(self, instance_id: str, label: str) -> None:
@@ -172,11 +172,11 @@ class ObservedVast:
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
-        offer, row = self._order.offer if self._order is not None else None, self.machine(instance.id)
-        memory_mb = (
-            observations.offered_number(self._recorder, offer.id, "cpu_ram") if offer is not None else 0.0
-        )
-        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_mb / 1000)
+        if self._order is None:
+            return
+        offer, row = self._order.offer, self.machine(instance.id)
+        memory_gb = observations.offered_number(self._recorder, offer.id, "cpu_ram") / 1000
+        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_gb)
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)
