@@ -128,21 +128,13 @@ def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path
 
 FAULTS = (
     ("no_answer_done", {"endpoint": "create"}),
-    ("bad_gateway_done", {"endpoint": "create"}),
     ("no_answer_done", {"endpoint": "create", "after": 1}),
     ("create_twice", {"seconds": 5.0}),
     ("create_late", {"seconds": 30.0}),
     ("created_stopped", {}),
-    ("destroy_ignored", {}),
-    ("destroy_delayed", {"seconds": 20.0}),
     ("hidden_row", {"seconds": 30.0}),
-    ("host_offline", {}),
     ("relabelled", {}),
     ("ssh_impostor", {}),
-    ("ports_list", {"times": 3}),
-    ("odd_columns", {"times": 3}),
-    ("row_in_list", {"times": 3}),
-    ("rows_in_object", {"times": 3}),
     ("null_row", {"times": 3}),
     ("listed_loading", {"times": 10_000}),
 )

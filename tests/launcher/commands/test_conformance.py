@@ -103,13 +103,6 @@ def test_options_that_exclude_each_other_are_a_usage_error(tmp_path: Path) -> No
     assert "exclude each other" in end.stderr
 
 
-def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
-    (tmp_path / "seen.json").write_text("{}")
-    end = Terminal(tmp_path).type("doctor", "--settle", str(tmp_path / "seen.json"))
-    assert end.exit_code == 2
-    assert "seen.json" in end.stderr
-
-
 @pytest.fixture
 def vast() -> Iterator[VastEmulator]:
     with VastEmulator() as vast:

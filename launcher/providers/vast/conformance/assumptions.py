@@ -198,15 +198,21 @@ INSTANCE = _typed(
 RUNNING = _typed(number="uptime_mins ssh_port", text="public_ipaddr ssh_host", object="ports")
 CREATE = _typed(bool="success", number="new_contract")
 CHARGE = _typed(number="start end amount", text="source type", object="metadata", list="items")
-UNITS = {
-    "gpu_ram": "MB",
-    "cpu_ram": "MB",
-    "disk_space": "GB",
-    "reliability": "fraction",
-    "end_date": "epoch s",
-    "compute_cap": "hundreds",
-    "cuda_max_good": "plain",
+UNIT_SPANS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
+    "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
+    "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
+    "disk_space": {"GB": (1, 1e5, 1), "MB": (1e5, 1e9, 1e3)},
+    "reliability": {"fraction": (0, 1, 1), "percent": (1, 100, 100)},
+    "end_date": {"epoch s": (1e9, 1e11, 1), "epoch ms": (1e11, 1e14, 1e3)},
+    "compute_cap": {"hundreds": (300, 3000, 1), "plain": (3, 30, 1e-2)},
+    "cuda_max_good": {"plain": (5, 50, 1), "thousands": (5e3, 5e4, 1e3)},
 }
+"""The units of the market's numbers, the assumed one first: from, to, and the factor that makes one of the
+first unit into it.
+
+`down` in Mbit/s or MB/s cannot be recognised by its size.
+"""
+UNITS = {name: next(iter(spans)) for name, spans in UNIT_SPANS.items()}
 
 # fmt: off
 ASSUMPTIONS: Mapping[str, Assumption] = {

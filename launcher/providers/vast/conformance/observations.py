@@ -22,19 +22,6 @@ Row = Mapping[str, Any]
 _ORDER = re.compile(r"/api/v0/asks/\d+")
 LIST, SEARCH, CHARGES = "/api/v1/instances", "/api/v0/bundles", "/api/v0/charges"
 SCHEDULES = "/api/v0/commands/schedule_job"
-UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
-    "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
-    "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
-    "disk_space": {"GB": (1, 1e5, 1), "MB": (1e5, 1e9, 1e3)},
-    "reliability": {"fraction": (0, 1, 1), "percent": (1, 100, 100)},
-    "end_date": {"epoch s": (1e9, 1e11, 1), "epoch ms": (1e11, 1e14, 1e3)},
-    "compute_cap": {"hundreds": (300, 3000, 1), "plain": (3, 30, 1e-2)},
-    "cuda_max_good": {"plain": (5, 50, 1), "thousands": (5e3, 5e4, 1e3)},
-}
-"""The units of the market's numbers: from, to, and the factor that makes one of the first unit into it.
-
-`down` in Mbit/s or MB/s cannot be recognised by its size.
-"""
 _CLOSE = 0.1
 """Share by which two sizes of the same memory may differ."""
 _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
@@ -158,7 +145,7 @@ def _types(rows: Iterable[Row], names: Iterable[str]) -> Value | None:
 def _units(recorder: ApiRecorder) -> Value | None:
     """Tell in which units the offers are, by their middle values."""
     units, rows = dict[str, str](), _offers(recorder)
-    for name, spans in UNITS.items():
+    for name, spans in table.UNIT_SPANS.items():
         numbers = [number for row in rows if (number := number_of(row.get(name))) is not None]
         if numbers:
             middle = median(numbers)

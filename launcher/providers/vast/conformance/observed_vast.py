@@ -89,8 +89,8 @@ class ObservedVast:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent, then look how soon the machine is shown, and what a second such order is answered."""
-        machine = self._vast.rent(order)
         self._order = order
+        machine = self._vast.rent(order)
         made = (o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id)
         self._recorder.begin(machine.id, max((o.answered_at for o in made), default=self._clock.now()))
         self._look(self._await_shown, machine.id, order.label)
@@ -176,7 +176,9 @@ class ObservedVast:
             return
         offer, row = self._order.offer, self.machine(instance.id)
         memory_gb = observations.offered_number(self._recorder, offer.id, "cpu_ram") / 1000
-        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_gb)
+        self._recorder.measured |= hardware_values(
+            box, row or instance, gpu_memory_gb=offer.gpu_memory_gb, memory_gb=memory_gb
+        )
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)
@@ -343,16 +345,16 @@ def box_values(
 
 
 def hardware_values(
-    box: BoxHardware, row: Instance, offer: Offer | None, memory_gb: float
+    box: BoxHardware, row: Instance, *, gpu_memory_gb: float, memory_gb: float
 ) -> dict[str, Value]:
     """Return how the box's hardware is to its row and its offer. What could not be read is not there.
 
-    `memory_gb`: that of the offer.
+    `gpu_memory_gb`, `memory_gb`: those of the offer.
     """
     gpu_gb = min((gb for _, gb in box.gpus), default=0.0)
     pairs = {
         "box.gpus": (float(len(box.gpus)), float(row.gpus)),
-        "box.gpu_memory": (gpu_gb, offer.gpu_memory_gb if offer else 0.0),
+        "box.gpu_memory": (gpu_gb, gpu_memory_gb),
         "box.memory": (box.memory_gb, memory_gb),
         "box.disk": (box.disk_gb, row.disk_gb),
     }

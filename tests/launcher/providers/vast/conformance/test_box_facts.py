@@ -79,10 +79,11 @@ def test_hardware_is_compared_as_far_as_it_was_read() -> None:
     row = Instance(
         id="7", label="", state="running", usd_per_hour=1, rented_at=0, gpus=2, disk_gb=16, cuda=13
     )
-    assert hardware_values(BoxHardware(), row, None, 64) == {"box.gpus": 0.0}
+    assert hardware_values(BoxHardware(), row, gpu_memory_gb=0, memory_gb=64) == {"box.gpus": 0.0}
     box = BoxHardware(disk_gb=8, memory_gb=32, gpus=(("RTX 4090", 24.0),), cuda=12.4)
-    assert hardware_values(box, row, None, 64) == {
+    assert hardware_values(box, row, gpu_memory_gb=24, memory_gb=64) == {
         "box.gpus": 0.5,
+        "box.gpu_memory": 1.0,
         "box.memory": 0.5,
         "box.disk": 0.5,
         "box.cuda": -0.6,
