@@ -163,7 +163,7 @@ def conformance_text(record: Record, path: Path) -> str:
         ("ledger", usd(record.run_usd)),
         ("bill", _bill(record, path)),
         ("rows", ", ".join(f"{count[state]} {state}" for state in State if count[state])),
-        ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
+        ("untried", "whether Vast sends a scheduled end: its first hour comes after the run"),
         ("file", f"{path}   (holds no secret; attach it to an issue)"),
     ]
     return "\n\n".join([facts(summary), table(("", "ASSUMPTION", "ASSUMED", "SEEN"), lines), *deviations])
