@@ -310,11 +310,10 @@ def ask_box(remote: Remote, *arguments: str, timeout_s: float = 60.0) -> Mapping
     try:
         if len(done.stdout) > _MAX_CHARACTERS:
             raise ValueError(f"{len(done.stdout)} characters")
-        reply = json.loads(done.stdout.strip().rpartition("\n")[2])
+        if not isinstance(reply := json.loads(done.stdout.strip().rpartition("\n")[2]), dict):
+            raise ValueError("not an object")
     except (ValueError, RecursionError) as error:
         raise BoxError(f"the box did not describe itself: {done.stderr.strip()[-200:]!r}") from error
-    if not isinstance(reply, dict):
-        raise BoxError("the box did not describe itself")
     return reply
 
 

@@ -28,7 +28,7 @@ from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 Once = Callable[..., object]
 """`VastApi.once`: makes calls in one turn, each once."""
 _MAX_EXCHANGES, _MAX_WORD = 2000, 40
-KIND, VERSION = "vastrun conformance", 1
+HEADER: Mapping[str, Any] = {"kind": "vastrun conformance", "schema_version": 1}
 _MAX_BYTES = 1 << 20
 _Short = Annotated[str, Pattern(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}")]
 _Number = Annotated[float, Range(-1e12, 1e12)]
@@ -184,7 +184,7 @@ class Record:
 
 def write_record(path: Path, record: Record) -> None:
     """Write the file atomically. Raises StorageError."""
-    text = json.dumps({"kind": KIND, "schema_version": VERSION, **asdict(record)}, indent=2)
+    text = json.dumps({**HEADER, **asdict(record)}, indent=2)
     try:
         write_atomically(path, text + "\n")
     except OSError as error:
@@ -201,10 +201,8 @@ def read_record(path: Path) -> Record:
         if len(content) > _MAX_BYTES:
             raise ValueError(f"larger than {_MAX_BYTES} bytes")
         document = parse_json(content)
-        if not isinstance(document, dict) or document.get("kind") != KIND:
-            raise ValueError(f'expected an object with "kind": "{KIND}"')
-        if document.get("schema_version") != VERSION:
-            raise ValueError(f"schema_version: expected {VERSION}, got {document.get('schema_version')!r}")
+        if not isinstance(document, dict) or not document.items() >= HEADER.items():
+            raise ValueError(f"expected an object with {json.dumps(HEADER)}")
         seen = _seen(document.get("seen"))  # its values are of several types, which the table reads
         record: Record = read_as(Record, {**document, "seen": {}})
         return replace(record, seen=seen)
