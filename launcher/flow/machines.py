@@ -253,13 +253,12 @@ class RunMachines:
         run, now = self._state.run, self._state.now()
         rented_at = run.rented_at or now
         idle_at = min(now, rented_at + error.idle_s)
-        idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
         rental = Rental(
             instance_id=error.ended,
             usd_per_hour=offer.usd_per_hour,
             rented_at=rented_at,
             released_at=now,
-            meter=Meter(extras=offer.extras) if error.has_run else idle,
+            meter=Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at),
         )
         self._state.save(rentals=bills.with_rental(run, rental))
 

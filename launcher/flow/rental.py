@@ -167,7 +167,7 @@ def rent_machine(context: RunContext) -> Instance:
             context.machines.was_order_rejected = True
             if error.ended:
                 context.machines.save_ended(offer, error)
-            context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
+            context.report(f"offer {offer.id} was taken")
         except errors.UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
             found = find_ordered_machine(context)

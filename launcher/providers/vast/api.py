@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.gate import caps
@@ -19,9 +19,8 @@ from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
 from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
-if TYPE_CHECKING:
-    from vastrun.launcher.providers.vast.conformance.recorder import Exchange
-
+Record = Callable[[VastCall, errors.Answer | None, float, float], None]
+"""Takes a request, its response (None without one), and the times of both."""
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
@@ -44,7 +43,7 @@ class VastApi:
         self._send_lock = threading.Lock()
         self._thread_local = threading.local()
         """Time and budget of the thread's last call."""
-        self._record: Callable[[Exchange], None] | None = None
+        self._record: Record | None = None
         self.clock_ahead_s: float | None = None
         """Seconds by which this computer's clock was ahead of Vast's at the last answer; None: unknown."""
 
@@ -53,7 +52,7 @@ class VastApi:
         """URL of the server."""
         return self._account.server
 
-    def record(self, record: Callable[[Exchange], None]) -> None:
+    def record(self, record: Record) -> None:
         """Pass every response to `record` from now on."""
         self._record = record
 
@@ -322,11 +321,7 @@ class VastApi:
                 date = answer.headers.get("Date")
                 self.clock_ahead_s = clock_ahead_s(date, local.asked_at, self._clock.now())
             if self._record is not None:
-                from vastrun.launcher.providers.vast.conformance.recorder import exchange_of
-
-                self._record(
-                    exchange_of(call, answer, asked_at=local.asked_at, answered_at=self._clock.now())
-                )
+                self._record(call, answer, local.asked_at, self._clock.now())
         return answer
 
     def _send(self) -> Send:
