@@ -35,7 +35,6 @@ _LINES = {
     "one_step_persistence": ("#edae49", "--"),
     "spatial_mean": ("#66a182", "--"),
     "linear_map": ("#3d405b", "--"),
-    "kernel_ridge": ("#3d405b", "--"),
     "nearest": ("#9c6644", "--"),
     "interpolation": ("#9c6644", "-."),
     "solver_half": ("#6a4c93", "-."),
