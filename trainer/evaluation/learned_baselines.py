@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.chunks import ranges, rows_at_once
+from vastrun.trainer.data.samples import ranges, rows_at_once
 from vastrun.trainer.loading.training_set import read_frames, read_groups, spaced
 from vastrun.trainer.models.linear_map import LinearMap, Modes, fit_linear_map
 

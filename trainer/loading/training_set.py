@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Source, Task
-from vastrun.trainer.data.chunks import ranges
 from vastrun.trainer.data.draws import digest_of
+from vastrun.trainer.data.samples import ranges
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices

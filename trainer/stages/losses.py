@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.distributed.group import Ranks, local
 from vastrun.trainer.models.latent_operator import LatentNetwork
 from vastrun.trainer.models.operator import Network
 from vastrun.trainer.stages import sampled

@@ -155,6 +155,7 @@ class Metrics:
             self._tensorboard.close()
         if self._mlflow:
             self._mlflow.finish(exit_code, scores)
+            self._mlflow = None
         return self._tracker.finish(exit_code, scores)
 
     def __enter__(self) -> Metrics:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vastrun.trainer.data.chunks import MAX_VALUES, ranges, rows_at_once
+from vastrun.trainer.data.samples import MAX_VALUES, ranges, rows_at_once
 from vastrun.trainer.data.trajectories import moments_chunk, moments_of
 
 

@@ -54,7 +54,7 @@ def test_another_error_leaves_no_snapshot(tmp_path: Path) -> None:
 def test_a_too_large_snapshot_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     history(tmp_path, FakeMemory(size=MAX_SNAPSHOT_BYTES + 1)).write_after(NO_MEMORY)
     assert list((tmp_path / memory_path(3)).parent.iterdir()) == []
-    assert "note: no snapshot of GPU memory was written: 256 MiB" in capsys.readouterr().out
+    assert "note: no snapshot of GPU memory was written: it is too large (256 MiB)" in capsys.readouterr().out
 
 
 def test_a_torch_that_cannot_record_is_noted_and_asked_for_nothing_more(
