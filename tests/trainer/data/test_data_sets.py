@@ -142,25 +142,6 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
-@pytest.mark.parametrize(
-    ("task", "damage", "message"),
-    [
-        ("darcy", lambda file: file.__delitem__("nu"), "expected a dataset `nu`, found: tensor"),
-        ("darcy", lambda file: file.attrs.modify("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
-        ("darcy", lambda file: file.move("tensor", "nu2"), "expected a dataset `tensor`"),
-        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 samples, got 19"),
-        ("shallow_water", lambda file: file["0003"].__delitem__("grid/t"), "`grid/t` in `/0003`"),
-        ("diffusion_reaction", lambda file: file.move("0007", "7"), "expected a group `0007`"),
-        ("burgers", lambda file: file.attrs.modify("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
-    ],
-)
-def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) -> None:
-    with h5py.File(copied / FILES[task], "a") as file:
-        damage(file)
-    with pytest.raises(DataError, match=message):
-        data.splits(config_of(task), copied)
-
-
 @pytest.mark.parametrize("task", ["darcy", "shallow_water"])
 def test_a_check_finds_what_is_not_finite(task: str, copied: Path) -> None:
     config = config_of(task)
