@@ -81,9 +81,7 @@ class Ranks:
 
     def broadcast_object(self, value: Any) -> Any:
         """Return the value of rank 0, on all ranks. It is pickled."""
-        values = [value]
-        torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
-        return values[0]
+        return broadcast_object(value, self.control)
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on all ranks. They are pickled."""
@@ -94,6 +92,13 @@ class Ranks:
     def wait_for_all(self) -> None:
         """Wait until all ranks have called this."""
         self.all_reduce_max(0.0)
+
+
+def broadcast_object(value: Any, group: torch_dist.ProcessGroup | None) -> Any:
+    """Return the value of rank 0, on all ranks of the group. It is pickled."""
+    values = [value]
+    torch_dist.broadcast_object_list(values, group=group, group_src=0)
+    return values[0]
 
 
 def join(rank: Rank, job: Job) -> Ranks:

@@ -84,9 +84,8 @@ class DenoisingLoss(Objective):
         level = sampled.training_level(examples.normal)
         noisy = examples.clean + _as_column(level, examples.clean) * examples.noise
         clean = self.learner(noisy, level, examples.context, examples.conditions, windows.task)
-        return (_as_column(sampled.loss_weight(level), clean) * (clean - examples.clean).square()).mean()[
-            None
-        ]
+        errors = _as_column(sampled.loss_weight(level), clean) * (clean - examples.clean).square()
+        return errors.mean()[None]
 
 
 class RefiningLoss(DenoisingLoss):
