@@ -188,7 +188,7 @@ SHARDS_ONLY = {
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
     ),
-    "profile.memory": "tests/trainer/telemetry/test_memory_history.py",
+    "profile.memory": "tests/trainer/telemetry/test_profiler.py",
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown."""
 OF_STAGES = ("stages", "stage_options", "gate")

@@ -274,7 +274,7 @@ class Problem:
         attrs: dict[str, Attribute] = {"generator": self.generator}
         attrs |= self._named(parameters)
         attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
-        if not self.layout(_grid(config)).steady:
+        if not layout.steady:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:
             attrs["cells"] = self.cells_of(config.points, *parameters)

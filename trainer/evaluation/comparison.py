@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract.scores import flatten_scores
-from vastrun.trainer.data.chunks import rows_at_once
+from vastrun.trainer.data.samples import rows_at_once
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel

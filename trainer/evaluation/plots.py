@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ _LINES = {
     "one_step_persistence": ("#edae49", "--"),
     "spatial_mean": ("#66a182", "--"),
     "linear_map": ("#3d405b", "--"),
-    "kernel_ridge": ("#3d405b", "--"),
     "nearest": ("#9c6644", "--"),
     "interpolation": ("#9c6644", "-."),
     "solver_half": ("#6a4c93", "-."),
@@ -51,36 +49,28 @@ def draw(
     """Draw every `of`-th picture, starting with number `part`; return the paths of all pictures, by task."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {each.task: _pictures(folder, each) for each in evaluations}
-    for picture in [*chain.from_iterable(pictures.values())][part::of]:
+    for path, figure, evaluation in [*chain.from_iterable(pictures.values())][part::of]:
         beat()
-        canvas = FigureCanvasAgg(picture.figure(picture.evaluation))
+        canvas = FigureCanvasAgg(figure(evaluation))
         canvas.draw()
         drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-        drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(picture.path, format="PNG")
-    return {task: [picture.path for picture in own] for task, own in pictures.items()}
+        drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(path, format="PNG")
+    return {task: [path for path, *_ in own] for task, own in pictures.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Picture:
-    path: Path
-    evaluation: Evaluation
-    figure: Callable[[Evaluation], Figure]
-
-
-def _pictures(folder: Path, evaluation: Evaluation) -> list[_Picture]:
-    """List the pictures of a task."""
+def _pictures(
+    folder: Path, evaluation: Evaluation
+) -> list[tuple[Path, Callable[[Evaluation], Figure], Evaluation]]:
+    """List the pictures of a task: path, what draws it, and what is drawn."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
-    kinds: dict[str, Callable[[Evaluation], Figure]] = {
+    in_time = {"rollouts": _space_time if on_a_line else _frames, "error": _error_by_frame}
+    kinds = {
         "fields": _lines if on_a_line else _maps,
-        **({} if evaluation.steady else {"rollouts": _space_time if on_a_line else _frames}),
-        **({} if evaluation.steady else {"error": _error_by_frame}),
+        **({} if evaluation.steady else in_time),
         "spectra": _spectra,
     }
     stem = re.sub(r"\W+", "-", evaluation.task)
-    return [
-        _Picture(path=folder / f"{stem}-{kind}.png", evaluation=evaluation, figure=figure)
-        for kind, figure in kinds.items()
-    ]
+    return [(folder / f"{stem}-{kind}.png", figure, evaluation) for kind, figure in kinds.items()]
 
 
 def _lines(evaluation: Evaluation) -> Figure:

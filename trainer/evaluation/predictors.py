@@ -17,15 +17,10 @@ from torch.nn import functional
 from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
-from vastrun.trainer.evaluation.learned_baselines import (
-    KERNEL_RIDGE,
-    LINEAR_MAP,
-    LearnedBaseline,
-    find_neighbours,
-    fit_baseline,
-)
+from vastrun.trainer.evaluation.learned_baselines import find_neighbours, fit_baseline
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.loading.training_set import parameters_of
+from vastrun.trainer.models.linear_map import LinearMap
 from vastrun.trainer.models.modes import resampling
 from vastrun.trainer.models.operator import Operator
 
@@ -42,17 +37,17 @@ class Prior:
     conditions_differ: bool
     parameters: Tensor
     """(G, C): the different conditions, or only their mean when there are too many."""
-    baseline: LearnedBaseline | None = None
-    """Baseline that was fitted to the training set at each of `parameters`; None: not fitted."""
+    linear_map: LinearMap | None = None
+    """Map that was fitted to the training set at each of `parameters`; None: not fitted."""
     rollouts: Mapping[str, WholeRollout] = field(default_factory=dict)
     """Floors that predict whole trajectories, by name."""
     one_parameter: bool = False
     """The inputs of the training set have one degree of freedom."""
 
-    def learned(self, u: Tensor, conditions: Tensor) -> Tensor:
-        """Return the baseline's target of fields `u` (B, K, *X) at these conditions."""
-        assert self.baseline is not None, "a predictor that needs a baseline is not applicable without one"
-        return self.baseline.predict(u, conditions)
+    def mapped(self, u: Tensor, conditions: Tensor) -> Tensor:
+        """Return the linear map's next frames of fields `u` (B, K, *X) at these conditions."""
+        assert self.linear_map is not None, "a predictor that needs the map is not applicable without it"
+        return self.linear_map.predict(u, conditions)
 
 
 def compute_prior(task: Task, device: torch.device) -> Prior:
@@ -67,7 +62,7 @@ def compute_prior(task: Task, device: torch.device) -> Prior:
 
 def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
     """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
-    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.parameters.device, beat))
+    return replace(prior, linear_map=fit_baseline(task, prior.parameters, beat))
 
 
 def with_rollouts(prior: Prior, task: Task, config: DataConfig, beat: Callable[[], None]) -> Prior:
@@ -150,8 +145,7 @@ PREDICTORS: dict[str, Predict] = {
     "persistence": lambda _, own, __: own,
     "one_step_persistence": lambda _, __, before: before,
     "spatial_mean": lambda _, own, __: own.mean(dim=tuple(range(2, own.ndim)), keepdim=True).expand_as(own),
-    LINEAR_MAP: lambda case, own, _: case.prior.learned(own, case.conditions),
-    KERNEL_RIDGE: lambda case, own, _: case.prior.learned(own, case.conditions),
+    "linear_map": lambda case, own, _: case.prior.mapped(own, case.conditions),
     "blind": lambda case, own, _: case.predict(own, case.prior.mean_conditions.expand_as(case.conditions)),
 }
 """rollout  each frame from the model's own prediction of the previous frame
@@ -167,7 +161,6 @@ LABELS = {
     **{name: text.removeprefix("the ").removeprefix("our ") for name, text in FLOORS.items()},
 }
 """Name of each predictor in tables and pictures."""
-_STEADY_PREDICTORS = ("rollout", KERNEL_RIDGE, "blind")
 
 
 def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
@@ -175,7 +168,7 @@ def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in PREDICTORS
-        if (name in _STEADY_PREDICTORS if steady else name != KERNEL_RIDGE)
-        and (prior.baseline is not None or name not in (LINEAR_MAP, KERNEL_RIDGE))
+        if (name in ("rollout", "blind") or not steady)
+        and (prior.linear_map is not None or name != "linear_map")
         and (prior.conditions_differ or name != "blind")
     ) + tuple(prior.rollouts)

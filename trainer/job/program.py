@@ -258,11 +258,8 @@ def _same_sums() -> dict[str, str]:
 def _loss(outcome: Outcome) -> Proof:
     if outcome.loss_finite is None:
         return Proof(name="loss", holds=None, text="no loss was recorded")
-    text = (
-        f"the last loss is {outcome.last_loss:.4g}"
-        if outcome.last_loss is not None
-        else "the loss is not finite"
-    )
+    last = outcome.last_loss
+    text = "the loss is not finite" if last is None else f"the last loss is {last:.4g}"
     return Proof(name="loss", holds=outcome.loss_finite, text=text)
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Source, Task
-from vastrun.trainer.data.chunks import ranges
 from vastrun.trainer.data.draws import digest_of
+from vastrun.trainer.data.samples import ranges
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
@@ -45,28 +45,25 @@ def parameters_of(train: Source) -> Tensor:
 
 
 def read_groups(
-    task: Task, parameters: Tensor, *, values: int, beat: Callable[[], None], max_rows: int | None = None
+    task: Task, parameters: Tensor, *, values: int, beat: Callable[[], None]
 ) -> Iterator[Iterator[Tensor]]:
     """Yield the trajectories (B, T, K, *X) nearest to each of the parameters (G, C), evenly spaced.
 
-    At most `values` are read in all, and `max_rows` trajectories at a parameter.
+    At most `values` are read in all.
     """
     train = task.train
-    frames = 2 if train.steady else train.frames
-    size = frames * train.channels * math.prod(train.grid)
-    most = min(max(1, values // (len(parameters) * size)), max_rows or len(train))
+    size = train.frames * train.channels * math.prod(train.grid)
+    most = max(1, values // (len(parameters) * size))
     nearest = torch.cdist(train.conditions.cpu(), parameters.cpu()).argmin(dim=1).numpy()
     for number in range(len(parameters)):
         rows = np.flatnonzero(nearest == number)
-        yield _read(task, rows[spaced(len(rows), most)], frames, max(1, (1 << 21) // size), beat)
+        yield _read(task, rows[spaced(len(rows), most)], max(1, (1 << 21) // size), beat)
 
 
-def _read(
-    task: Task, rows: NDArray[np.int64], frames: int, batch: int, beat: Callable[[], None]
-) -> Iterator[Tensor]:
+def _read(task: Task, rows: NDArray[np.int64], batch: int, beat: Callable[[], None]) -> Iterator[Tensor]:
     for first in range(0, len(rows), batch):
         beat()
-        yield read_frames(task, rows[first : first + batch], frames).fields
+        yield read_frames(task, rows[first : first + batch], task.train.frames).fields
 
 
 def spaced(count: int, most: int) -> NDArray[np.int64]:

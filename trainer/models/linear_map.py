@@ -43,7 +43,8 @@ class Modes:
             axes = tuple(range(2, fields.ndim))
             return torch.fft.rfftn(fields, dim=axes, norm="ortho").flatten(2)
         for axis, points in enumerate(self.grid, start=2):
-            fields = torch.tensordot(fields, _cosines(points, fields), dims=([axis], [1])).movedim(-1, axis)
+            cosines = cosine_modes(points).to(fields)
+            fields = torch.tensordot(fields, cosines, dims=([axis], [1])).movedim(-1, axis)
         return fields.flatten(2)
 
     def inverse(self, modes: Tensor) -> Tensor:
@@ -54,7 +55,8 @@ class Modes:
             return torch.fft.irfftn(shaped, s=self.grid, dim=axes, norm="ortho")
         fields = modes.unflatten(2, self.grid)
         for axis, points in enumerate(self.grid, start=2):
-            fields = torch.tensordot(fields, _cosines(points, fields), dims=([axis], [0])).movedim(-1, axis)
+            cosines = cosine_modes(points).to(fields)
+            fields = torch.tensordot(fields, cosines, dims=([axis], [0])).movedim(-1, axis)
         return fields
 
     def inputs(self, values: Tensor) -> Tensor:
@@ -66,10 +68,6 @@ class Modes:
         if self.periodic:
             ones[..., 1:] = 0
         return torch.cat([values, ones.expand(len(values), 1, -1)], dim=1)
-
-
-def _cosines(points: int, like: Tensor) -> Tensor:
-    return cosine_modes(points).to(like)
 
 
 @dataclass(frozen=True, kw_only=True)

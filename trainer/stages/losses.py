@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.distributed.group import Ranks, local
 from vastrun.trainer.models.latent_operator import LatentNetwork
 from vastrun.trainer.models.operator import Network
 from vastrun.trainer.stages import sampled
@@ -85,9 +84,8 @@ class DenoisingLoss(Objective):
         level = sampled.training_level(examples.normal)
         noisy = examples.clean + _as_column(level, examples.clean) * examples.noise
         clean = self.learner(noisy, level, examples.context, examples.conditions, windows.task)
-        return (_as_column(sampled.loss_weight(level), clean) * (clean - examples.clean).square()).mean()[
-            None
-        ]
+        errors = _as_column(sampled.loss_weight(level), clean) * (clean - examples.clean).square()
+        return errors.mean()[None]
 
 
 class RefiningLoss(DenoisingLoss):

@@ -111,14 +111,14 @@ def test_floors_are_what_needs_no_learning_and_what_the_parameter_is_worth(alone
     assert slow["blind"].spectrum_mid == pytest.approx(slow["rollout"].spectrum_mid / 2, rel=1e-5)
 
 
-def test_the_floors_of_a_steady_problem_are_a_kernel_and_the_nearest_solution(alone: Ranks) -> None:
+def test_the_floor_of_a_steady_problem_is_the_nearest_solution(alone: Ranks) -> None:
     given, answers = torch.rand(6, 1, 4, 4), torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 1, 4, 4) + 1
     told = torch.tensor([[0.0], [1.0]] * 3)
     problems = Trajectories(fields=torch.stack([given, answers], 1), conditions=told, steady=True)
     data = DataConfig(task="darcy", sources=(1.0, 10.0))
     found = evaluate(Usual(problems), 0, data, TrajectoryTask(problems, problems), alone, lambda: None)
     assert list(found.scores) == [WHOLE, "source 1", "source 10"]
-    assert list(found.scores[WHOLE]) == ["rollout", "kernel_ridge", "blind", "nearest"]
+    assert list(found.scores[WHOLE]) == ["rollout", "blind", "nearest"]
     assert found.scores[WHOLE]["nearest"].nrmse == pytest.approx(0, abs=1e-6)
     # What a fresh model says is the mean of all, 3.5.
     assert found.scores["source 1"]["rollout"].nrmse == pytest.approx((2.5 + 0.5 / 3 + 1.5 / 5) / 3)

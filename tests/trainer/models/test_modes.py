@@ -90,13 +90,9 @@ def test_what_is_moved_comes_out_moved_where_the_field_is_periodic(
     mapped = mode_map(periodic=True, grid=fine, channels=2)
     torch.nn.init.normal_(mapped.matrices.weight)
     u, features = torch.randn(2, *fine, 2), torch.randn(2, 1)
-    axes = tuple(range(1, 1 + len(fine)))
-    shifts = (3, 7, 2)[: len(fine)]
-    assert torch.allclose(
-        mapped(u.roll(shifts, axes), features, features),
-        mapped(u, features, features).roll(shifts, axes),
-        atol=1e-3,
-    )
+    axes, shifts = tuple(range(1, 1 + len(fine))), (3, 7, 2)[: len(fine)]
+    moved, still = (mapped(each, features, features) for each in (u.roll(shifts, axes), u))
+    assert torch.allclose(moved, still.roll(shifts, axes), atol=1e-3)
 
 
 @on_every_domain
@@ -127,11 +123,8 @@ def evolved(grid: tuple[int, ...], channels: int, *, periodic: bool, frames: int
     axes[-1] = torch.arange(grid[-1] // 2 + 1.0) if periodic else axes[-1]
     squares = torch.stack(torch.meshgrid(*axes, indexing="ij")).square().sum(dim=0).flatten().double()
     decay = torch.exp(-squares / squares.max() * torch.arange(1, channels + 1)[:, None])
-    values = [
-        modes.transform(
-            torch.randn(2, channels, *grid, generator=torch.Generator().manual_seed(seed)).double()
-        )
-    ]
+    first = torch.randn(2, channels, *grid, generator=torch.Generator().manual_seed(seed))
+    values = [modes.transform(first.double())]
     for _ in range(frames - 1):
         values.append(decay * (values[-1] + 0.1 * values[-1].flip(1)) / 1.1)
     return torch.stack([modes.inverse(each) for each in values], dim=1)
