@@ -23,7 +23,7 @@ from vastrun.launcher.commands.settings import budgets_of, read_settings, requir
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
-from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.guard import GuardThread, InterruptibleClock
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -37,6 +37,7 @@ from vastrun.launcher.ui.screens import LiveScreens, PlainScreens, interrupts_on
 
 if TYPE_CHECKING:
     from vastrun.launcher.bundle.code_store import CodeStore
+    from vastrun.launcher.bundle.local_data import LocalData
     from vastrun.launcher.bundle.secret_command import CommandSecrets
     from vastrun.launcher.bundle.shared_jobs import SharedJobs
     from vastrun.launcher.commands.estimate import WorkloadEstimator
@@ -92,6 +93,8 @@ class App:
         self.screens: PlainScreens = LiveScreens(output, environ, self.now)
         self.interrupts: Callable[..., Interrupts] = partial(interrupts_on, output, environ, self.now)
         """Makes what turns signals into requests, with options of `Interrupts`."""
+        self.provider_clock = InterruptibleClock(self.now)
+        """The clock of providers, whose waits end with a request of the user of a driven run."""
         self.wake_signal: Callable[[], WakeSignal] = ThreadWakeSignal
         """Makes the signal that the threads of many runs wait for."""
         self.ledger = cache(self._ledger)
@@ -202,7 +205,7 @@ class App:
         context = ProviderContext(
             environ=self._environ,
             state=self.state,
-            clock=self.interrupts(),
+            clock=self.provider_clock,
             uptime=elapsed,
             python=self.python,
             image_lock=self._lock,
@@ -230,6 +233,7 @@ class App:
         runs, estimator = self.ledger().measured(), self.estimator()
         history = replace(
             speed_history_of(runs, provider, spec),
+            up_mbps=self.local_data().mbps,
             avoid=avoided(self.ledger().runs(causes=HOST_CAUSES, members=True), provider, self.now()),
         )
         workloads = estimator.known(spec)
@@ -261,9 +265,16 @@ class App:
             origin=origin,
             values_of=values_of,
             codes=self.codes(),
+            data=self.local_data(),
             shared_jobs=self._shared_jobs(),
             commands=self._commands(),
         )
+
+    def local_data(self) -> LocalData:
+        """Return what reads the files of this computer that jobs name as data."""
+        from vastrun.launcher.bundle.local_data import LocalData
+
+        return LocalData(self.state / "data")
 
     def codes(self) -> CodeStore:
         """Return what keeps the code of jobs as it was submitted."""

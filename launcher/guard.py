@@ -1,4 +1,4 @@
-"""GuardThread: call a function each second while other code runs."""
+"""Guards of a driven run: a function that is called each second, and one that ends waits."""
 
 from __future__ import annotations
 
@@ -48,3 +48,29 @@ class GuardThread:
                 return
             check()
             self.calls += 1
+
+
+class InterruptibleClock:
+    """The Clock port, whose waits end with what a function of the waiting thread raises."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self._thread = threading.local()
+
+    @contextmanager
+    def interrupting(self, check: Callable[[], None]) -> Iterator[None]:
+        """Call `check` during the waits of this thread until the block ends."""
+        former = getattr(self._thread, "check", None)
+        self._thread.check = check
+        try:
+            yield
+        finally:
+            self._thread.check = former
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`. Raises what the check of this thread raises."""
+        until, check = time.monotonic() + seconds, getattr(self._thread, "check", None)
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, INTERVAL_S / 4))
+            if check is not None:
+                check()

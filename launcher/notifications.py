@@ -48,6 +48,8 @@ class NotificationKind(StrEnum):
     BUDGET_50 = "budget_50"
     BUDGET_80 = "budget_80"
     BUDGET_100 = "budget_100"
+    ATTEMPT = "attempt"
+    """Another attempt at its job has begun."""
     END = "end"
     """It succeeded, or was stopped by its user, or pruned by its batch."""
     FAILURE = "failure"
@@ -75,6 +77,10 @@ class Notification:
     limit_usd: float | None
     lease: RemainingLease | None = None
     """Remaining lease of its machine, for OUT_OF_REACH only."""
+    earlier: Sequence[Run] = ()
+    """Earlier attempts at its job, the nearest first."""
+    earlier_usd: float = 0.0
+    """Cost of the earlier attempts."""
     batch: Batch | None = None
     progress: BatchProgress | None = None
     """Progress of the batch; None: it is about a run."""
@@ -99,12 +105,12 @@ ENDING_OF: Mapping[Verdict, NotificationKind] = {
     **dict.fromkeys((Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED), NotificationKind.END),
     **dict.fromkeys((Verdict.FAILED, Verdict.HUNG, Verdict.LIMIT), NotificationKind.FAILURE),
     **dict.fromkeys((Verdict.UNKNOWN, Verdict.NO_OFFER), NotificationKind.FAILURE),
-    **dict.fromkeys((Verdict.PREEMPTED, Verdict.LOST), NotificationKind.LOST),
+    **dict.fromkeys((Verdict.PREEMPTED, Verdict.LOST, Verdict.OUTPUTS_LOST), NotificationKind.LOST),
 }
 
 
 def kinds_due(
-    run: Run, limit_usd: float | None, spent_usd: float, sent: Mapping[str, float]
+    run: Run, limit_usd: float | None, spent_usd: float, sent: Mapping[str, float], *, is_retry: bool = False
 ) -> list[NotificationKind]:
     """Return the kinds that are due and were not sent yet. Of the budget's, only the highest.
 
@@ -120,7 +126,9 @@ def kinds_due(
         due = [kind for kind, at in BUDGET_SHARES.items() if highest_sent < at <= share][-1:]
     if run.phase is Phase.ENDED:
         due += [] if run.batch else [ENDING_OF[VERDICT_OF[run.cause]]]
-    elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
+    elif is_retry and not run.batch:
+        due.append(NotificationKind.ATTEMPT)
+    if run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
         due.append(NotificationKind.NOT_DESTROYED)
     return [kind for kind in due if kind not in sent]
 

@@ -125,5 +125,8 @@ def services_of(
         notifier=notifier,
         budgets=app.budgets,
         guard=app.guard.guarding,
+        interrupting=app.provider_clock.interrupting,
     )
-    return replace(made, ask_to_keep=requests.ask_to_keep) if isinstance(requests, Interrupts) else made
+    if not isinstance(requests, Interrupts):
+        return made
+    return replace(made, ask_to_keep=requests.ask_to_keep, note_phase=requests.note_phase)

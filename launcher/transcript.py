@@ -87,7 +87,6 @@ CALLS: Mapping[str, CallLogSpec] = {
     "provider.machine": CallLogSpec(about=_machine_id, answer=_machine),
     "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}),
     "provider.destroy": CallLogSpec(about=_machine_id),
-    "bids.change_bid": CallLogSpec(about=lambda id, usd: {"id": id, "usd_per_hour": usd}),
     "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
     "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=_machines),
     "ends_later.schedule_end": CallLogSpec(
@@ -221,8 +220,9 @@ class Recorder:
     def _flush(self) -> None:
         with self._lock, suppress(OSError, NoRoomError):
             self._flushed_at = self._now()
-            if self._written is None and not self._is_own():
-                return
+            owner = self._folder / OWNER
+            if self._written is None and owner.read_text("utf-8", "replace").strip() != self._run_id:
+                return  # the folder is not the run's yet
             lines, self._lines, self._waiting = b"".join(self._lines), [], 0
             need_space(self._folder, len(lines))
             descriptor = os.open(
@@ -233,10 +233,6 @@ class Recorder:
                 self._written = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
-
-    def _is_own(self) -> bool:
-        """Return whether the run owns the folder by now."""
-        return (self._folder / OWNER).read_text(encoding="utf-8", errors="replace").strip() == self._run_id
 
 
 def row_of(run: Run) -> dict[str, Any]:

@@ -95,11 +95,12 @@ watch() {
     ((pid && age % 10)) || kill -0 "$pid" || { let_in 9>&- & pid=$!; } 2>/dev/null
     # The instance's key works when its own row comes back.
     [[ $state == armed ]] || ((age % 3)) || [[ $(vast GET) != *'"instances":'*'{'* ]] || { state=armed; tell; }
-    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
+    # Data may arrive for long.
+    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || [[ $(find inbox/data -mmin -15) ]] || shorten "$age" "nothing started"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock ]] && flock -ns run.lock [ ! -e run/exit ] && bury_run
-    [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
-    [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "the outputs are collected"
+    [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "nothing was collected"
+    [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "all is collected"
     sleep 1 9>&-
   done
   state=ending; tell

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs the steps of a run, one after the other, and leaves its exit code in run/exit (docs/box.md).
-# In: `start` the steps in the background, once; `again`, those that are left of a run that was buried; `stop CAUSE` them;
-#     `bury` a run that was killed: the lease does.
+# In: `start` the steps in the background, once; `stop CAUSE` them; `bury` a run that was killed: the lease does.
 # Out: run.lock, step; run/run.log, run/steps.jsonl, run/manifest.json, run/exit.
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -11,21 +10,18 @@ onstart=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
 . "$onstart/step.sh"
 cd "$VASTRUN_BOX"
 
-start() { [[ -e run.lock ]] || launch '[[ -e run.lock ]]'; }
-
-again() { [[ ! -e run/exit ]] || launch '[[ ! -e run/exit ]]' again; }
-
-# launch CONDITION [again]: returns once the condition shows that the steps run.
-launch() {
-  setsid --fork bash "$onstart/run.sh" main "${@:2}" </dev/null >/dev/null 2>>run.err
-  for _ in {1..100}; do ! eval "$1" || return 0; sleep 0.05; done
+# Returns once the steps run.
+start() {
+  [[ ! -e run.lock ]] || return 0
+  setsid --fork bash "$onstart/run.sh" main </dev/null >/dev/null 2>>run.err
+  for _ in {1..100}; do [[ ! -e run.lock ]] || return 0; sleep 0.05; done
   cat run.err >&2
   return 1
 }
 
 main() {
   local name early_from code=0
-  claim "$@"
+  claim
   trap finish EXIT
   trap 'write_stop "${VASTRUN_TERM:-stopped}"' TERM
   load_environment || exit 78
@@ -33,8 +29,6 @@ main() {
   for name in $(step_names); do
     # A held machine has no job: it is checked, and gets the packages that the trainings of its slots need.
     [[ $VASTRUN_KIND != hold || $name =~ ^(10|25|50)- ]] || continue
-    # What was installed, unpacked and fetched before the container was stopped is there.
-    ! step_was_done "$name" || continue
     [[ ${VASTRUN_PRELOAD:-0} == 0 || $name < $early_from || -n ${early_step-} ]] || begin_early 50-train
     run_step "$name" || { code=$?; break; }
   done
@@ -54,20 +48,14 @@ first_after_installing() {
   if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 10; else echo 31; fi
 }
 
-# The lock has its name only once it is held, and is held for as long as this process lives. That of a run that was buried
-# is replaced while it is held: at no moment does the lease see a run that was never started, or one to bury.
+# The lock has its name only once it is held, and is held for as long as this process lives.
 claim() {
   local lock=.run.lock.$$
   mkdir -p run
   exec 8>"$lock"
   flock 8
-  if [[ ${1-} == again ]]; then
-    # shellcheck disable=SC2016
-    flock -n run.lock sh -c '[ -e run/exit ] && mv "$0" run.lock && rm run/exit' "$lock" || { rm -f "$lock"; exit 0; }
-  else
-    ln "$lock" run.lock 2>/dev/null || { rm "$lock"; exit 0; }
-    rm "$lock"
-  fi
+  ln "$lock" run.lock 2>/dev/null || { rm "$lock"; exit 0; }
+  rm "$lock"
 }
 
 bury() {
@@ -90,7 +78,7 @@ finish() {
 }
 
 case ${1-} in
-  start | again | main | bury) "$@" ;;
+  start | main | bury) "$@" ;;
   stop) write_stop "${2:?a cause}" ;;
-  *) echo "usage: run.sh start | again | stop CAUSE" >&2; exit 2 ;;
+  *) echo "usage: run.sh start | stop CAUSE" >&2; exit 2 ;;
 esac

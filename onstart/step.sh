@@ -23,10 +23,6 @@ run_step() {
   return "$code"
 }
 
-step_was_done() {
-  grep -qs "^{\"step\":\"$1\",\"exit_code\":0," run/steps.jsonl
-}
-
 # begin NAME [INPUT]: starts its script, or the program's own step, as $child; its output is read from $out.
 begin() {
   local script=("onstart/steps.d/$1.sh")

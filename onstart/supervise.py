@@ -21,26 +21,11 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.onstart.nodes import this_node_of, torchrun_line
+from vastrun.onstart.supervision import evidence
 from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
 from vastrun.onstart.supervision.checkpoint_push import push_last
 from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.onstart.supervision.environment import lowers_debug
-from vastrun.onstart.supervision.evidence import (
-    NO_STAMPS,
-    Stamp,
-    finish_wandb_run,
-    first_reported_step,
-    installed_packages,
-    printed_errors,
-    read_checkpoint,
-    read_final,
-    read_wandb,
-    run_checks,
-    stage_ends,
-    stage_of,
-    stamp_files,
-    with_gate,
-)
 from vastrun.onstart.supervision.launch import archive_start, first_start
 from vastrun.onstart.supervision.logged_curves import LoggedCurves
 from vastrun.onstart.supervision.native_stack import keep_native_stacks
@@ -86,7 +71,7 @@ def main(begin: StartRanks | None = None) -> int:
     write_atomically(box / layout.OUTCOME, outcome.to_json())
     exit_code = REASONS[outcome.reason].exit_code
     # The evidence comes first: a stop may not leave enough time for trackers.
-    write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
+    write_atomically(box / layout.OUTCOME, evidence.finish_wandb_run(box, job, outcome, exit_code).to_json())
     return exit_code
 
 
@@ -105,7 +90,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if lowers_debug(job, os.environ):
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
     # Existing files prove nothing about this training.
-    before = stamp_files(job.success, box)
+    before = evidence.stamp_files(job.success, box)
     start, history = first_start(box, job.ranks), list[StartRecord]()
     if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
@@ -119,7 +104,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         if not job.program.keeps_records:
             _keep_native_stacks(box, observed, stop, log, peers)
         snapshots.final_poll(stop, [process.exit_code for process in observed.processes])
-        diagnosis = with_gate(box, diagnose(box, observed))
+        diagnosis = evidence.with_gate(box, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
@@ -144,11 +129,11 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     return replace(outcome, restored=_restored(box, snapshots.restored_step, log), ended_at=time.time())
 
 
-def _restored(box: Path, step: int, log: MergedLog) -> RestoredSnapshot | None:
+def _restored(box: Path, step: int | None, log: MergedLog) -> RestoredSnapshot | None:
     """Return where a program that was restored at that step began; a later start than it had to is said."""
-    if not step:
+    if step is None:
         return None
-    first = first_reported_step(box)
+    first = evidence.first_reported_step(box)
     if first is not None and first < step:
         log.say(f"WARNING: restored at step {step}, and the program began at step {first}")
     return RestoredSnapshot(step=step, first_step=first)
@@ -227,7 +212,7 @@ def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -
         steps_done=_steps_done(box, diagnosis),
         checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
-        stage=stage_of(box),
+        stage=evidence.stage_of(box),
         started_at=observed.started_at,
         ended_at=time.time(),
     )
@@ -239,13 +224,13 @@ def conclude(
     observed: ObservedLaunch,
     diagnosis: Diagnosis,
     starts: Sequence[StartRecord] = (),
-    before: Mapping[Path, Stamp] = NO_STAMPS,
+    before: Mapping[Path, evidence.Stamp] = evidence.NO_STAMPS,
 ) -> Outcome:
     """Collect the evidence of a training that is over.
 
     `before` are the files that existed before the program started.
     """
-    final = read_final(box)
+    final = evidence.read_final(box)
     loss = final.loss if final else last_loss(box)
     return Outcome(
         kind=job.program.kind,
@@ -259,8 +244,8 @@ def conclude(
         hang=observed.hang,
         idle_gpus=observed.idle_gpus,
         reading=observed.reading,
-        packages=installed_packages(),
-        printed_errors=printed_errors(box, job, diagnosis),
+        packages=evidence.installed_packages(),
+        printed_errors=evidence.printed_errors(box, job, diagnosis),
         stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
@@ -269,12 +254,14 @@ def conclude(
         steps_planned=job.program.total_steps or None,
         last_loss=loss.value,
         loss_finite=loss.finite,
-        checkpoint=read_checkpoint(box),
+        checkpoint=evidence.read_checkpoint(box),
         scores=final.scores if final else None,
-        wandb=read_wandb(box),
+        wandb=evidence.read_wandb(box),
         # The files that prove a success are on the first node.
-        checks=run_checks(job.success if observed.this_node.is_host else None, box, diagnosis.ranks, before),
-        stages=stage_ends(box, job, starts),
+        checks=evidence.run_checks(
+            job.success if observed.this_node.is_host else None, box, diagnosis.ranks, before
+        ),
+        stages=evidence.stage_ends(box, job, starts),
         starts=tuple(starts),
     )
 
@@ -294,7 +281,7 @@ def supervisor_failure(error: BaseException, job: Job | None, started_at: float)
 
 
 def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
-    final = read_final(box)
+    final = evidence.read_final(box)
     step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
     return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
 

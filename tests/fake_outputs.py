@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Bundle, CheckpointCopy, CollectResult, LeftOutFiles, PullResult, Run
+from vastrun.contract.data_files import DataReceipt
+from vastrun.launcher.bundle.local_data import sized
+from vastrun.launcher.core import (
+    Bundle,
+    CheckpointCopy,
+    CollectResult,
+    DataContents,
+    LeftOutFiles,
+    PullResult,
+    Run,
+)
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_exit_code
@@ -17,12 +27,15 @@ from vastrun.launcher.ports import Remote
 class FakePacker:
     """One small bundle in `folder`."""
 
+    data: DataContents | None = None
+    """What is sent besides."""
+
     def __init__(self, folder: Path, *, secrets: bytes = b"") -> None:
         self._path = folder / "bundle.tar.gz"
         self._secrets = secrets
 
-    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
-        return
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
+        return sized(spec)
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
         return spec
@@ -34,6 +47,12 @@ class FakePacker:
         content = f"bundle of {run.id}".encode()
         self._path.write_bytes(content)
         return Bundle(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+    def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
+        return self.data
+
+    def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
+        return str(self._path), 1
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         return self._secrets

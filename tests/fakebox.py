@@ -47,6 +47,8 @@ class Training:
     writes_outcome: bool = True
     leaves: Mapping[str, bytes] = field(default_factory=dict)
     """Files that are there at its end, besides."""
+    receipts: tuple[str, ...] = ()
+    """What it says in turn of the data that it lacks."""
     writes_manifest: bool = True
     """Lists its outputs at its end; a box whose disk is full cannot."""
     supervisor: Mapping[str, object] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class FakeBox:
         self.training = training
         self.files: dict[str, bytes] = {"lease.sh": order.onstart.encode()}
         self.modes: dict[str, int] = {}
+        self.receipts = list(training.receipts)
         self.started_at: float | None = None
         self.stop_at: float | None = None
         self.ended_at: float | None = None
@@ -101,7 +104,6 @@ class FakeBox:
         self._onstart_at = 0.0
         self._told_onstart_step = ""
         self._saved_step = 0
-        self.is_outbid = self.was_outbid = False
         self._lease_from = self.up_at
         self._rearmed = False
         self._lease_s = {name: float(order.env[f"LEASE_{name}_S"]) for name in _LEASE}
@@ -151,7 +153,7 @@ class FakeBox:
         stop_from = self._lease_from + self._life_s - self._lease_s["GRACE"]
         if now >= stop_from and not self._is_disarmed:
             self.files.setdefault(layout.STOP, self._life_cause)
-        if self.started_at is None or self.ended_at is not None or self.is_outbid:
+        if self.started_at is None or self.ended_at is not None:
             return
         if layout.STOP in self.files and self.stop_at is None and self.training.obeys:
             self.stop_at = now
@@ -184,28 +186,6 @@ class FakeBox:
         """The lease is at work, and counts from `age_s` ago."""
         if self._is_disarmed:
             self._rearmed, self._lease_from = True, self._clock.now() - age_s
-
-    def lose_bid(self) -> None:
-        """Somebody pays more: its container is stopped, and who asks is told the bid that would win."""
-        self.is_outbid = self.was_outbid = True
-        self.instance = replace(
-            self.instance, idle=True, min_bid_usd_per_hour=self.instance.usd_per_hour * 1.1
-        )
-
-    def come_back(self) -> None:
-        """Its container is started: the run was killed with it, and the lease buries that."""
-        self.is_outbid = False
-        self.instance = replace(self.instance, idle=False)
-        self.ended_at = self._clock.now()
-        self._leave(None, 137)
-
-    def go_on(self, *, age_s: float, life_s: float) -> None:
-        """The run goes on after its newest checkpoint, under a lease of that life."""
-        for path in (layout.EXIT, layout.MANIFEST):
-            self.files.pop(path, None)
-        done = self._saved_step / self.training.steps
-        self.started_at, self.ended_at = self._clock.now() - done * self.training.seconds, None
-        self._lease_from, self._lease_s["LIFE"] = self._clock.now() - age_s, life_s
 
     @property
     def _is_disarmed(self) -> bool:

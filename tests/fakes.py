@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tests.fakebox import FakeBox, Loading, Training
 from vastrun.contract import layout
@@ -18,7 +18,6 @@ from vastrun.launcher.core import (
     CommandResult,
     Event,
     ExtraRates,
-    Forecast,
     Instance,
     Offer,
     Phase,
@@ -30,7 +29,6 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.errors import (
     GoneError,
     NoOfferError,
-    ProviderError,
     UnreachableError,
     VastrunError,
 )
@@ -118,13 +116,6 @@ class FakeProvider:
         self.scheduled: dict[str, float] = {}
         """When its own servers end a machine, by its id: at a full hour."""
         self.ended_by_schedule: list[str] = []
-        self.outbid_at_step: float = math.inf
-        """The step at which a machine is outbid, once; its offers are bids then."""
-        self.outbid_again = False
-        """And whenever it has come back."""
-        self.refuses_bids = False
-        self.comes_back = True
-        """A machine whose bid was raised runs again at once."""
         self.forgotten: set[str] = set()
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
@@ -133,7 +124,6 @@ class FakeProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            bids=self,
             charged=self.charged if self.bills else None,
             keys=self,
             market=self.market_report,
@@ -154,17 +144,9 @@ class FakeProvider:
                 loading_usd=self.loading_usd,
                 description="2 x RTX 4090",
                 image=spec.image or self.image,
-                **self._bid(),
             )
             for n in range(1, 8)
         ]
-
-    def _bid(self) -> Mapping[str, Any]:
-        """What its offers have where they are bids: most of what a job costs is the loading of a machine."""
-        if self.outbid_at_step == math.inf:
-            return {}
-        forecast = Forecast(ready_s=5000.0, train_s=1800.0, basis="measured", runs=3)
-        return {"bid_usd_per_hour": self.usd_per_hour, "forecast": forecast}
 
     def market_report(self, spec: JobSpec) -> MarketReport:
         """Its offers, and three that are too small."""
@@ -223,18 +205,6 @@ class FakeProvider:
         self.box(instance.id)
         return self.remote_type(self, instance.id)
 
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        self._settle()
-        if self.refuses_bids:
-            raise ProviderError("HTTP 400")
-        box = self._boxes.get(instance_id)
-        if box is None:
-            raise GoneError(f"no such machine: {instance_id}")
-        if box.instance.usd_per_hour != usd_per_hour:
-            self.reprice(usd_per_hour / box.instance.usd_per_hour)
-        if self.comes_back and box.is_outbid:
-            box.come_back()
-
     def destroy(self, instance_id: str) -> None:
         self._settle()
         self._end(instance_id, self.clock.now())
@@ -265,8 +235,6 @@ class FakeProvider:
         if instance_id not in self._boxes:
             raise GoneError(f"no such machine: {instance_id}")
         box = self._boxes[instance_id]
-        if box.is_outbid:
-            raise ProviderError("outbid", cause=Cause.PREEMPTED)
         if self.cut_off or self._is_stranded or not box.is_up:
             raise UnreachableError("connection timed out")
         return box
@@ -314,9 +282,6 @@ class FakeProvider:
         for instance_id, box in list(self._boxes.items()):
             if not self.cut_off:
                 box.advance()
-            may_lose = not box.was_outbid or (self.outbid_again and box.ended_at is None)
-            if box.step() >= self.outbid_at_step and may_lose and not box.is_outbid:
-                box.lose_bid()
             ended = box.lease_end()
             if ended is not None and not self._is_stranded:
                 self._end(instance_id, ended)
@@ -370,10 +335,6 @@ class FakeRemote:
                 return CommandResult(exit_code=1, stdout="", stderr="no")
             box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
             return CommandResult(exit_code=0, stdout="", stderr="")
-        if command.endswith(f"bash {layout.REARM} again"):
-            values = dict(word.split("=", 1) for word in shlex.split(command)[1:-3])
-            box.go_on(age_s=float(values["LEASE_AGE_S"]), life_s=float(values["LEASE_LIFE_S"]))
-            return CommandResult(exit_code=0, stdout="", stderr="")
         if f" bash {layout.DEADLINE} " in command:
             box.ends_at = self._provider.clock.now() + float(shlex.split(command)[-2])
             return CommandResult(exit_code=0, stdout="", stderr="")
@@ -386,6 +347,9 @@ class FakeRemote:
     def _on_files(self, command: str, box: FakeBox) -> CommandResult:
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
             return CommandResult(exit_code=1, stdout="", stderr="no links here")
+        if command.endswith("transfer.receive"):
+            text = box.receipts.pop(0) if len(box.receipts) > 1 else box.receipts[0]
+            return CommandResult(exit_code=0, stdout=text, stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:

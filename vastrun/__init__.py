@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LAUNCHER_NAMES = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
-    *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
+    *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase", "MachineState"),
     *("BatchHandle", "BatchStatus", "PointRow", "BatchResults", "JobSpec", "LaunchPlan"),
 )
 """Names that the launcher exports. Listed here, so that looking up any other name imports nothing."""

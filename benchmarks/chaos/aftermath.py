@@ -249,10 +249,10 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
     if CUT in kinds and not last["rented_at"]:
         excused.add(Cause.PROVIDER)  # whoever is off line then is told so at once
     if MONEY in kinds and kinds & {CUT, LAUNCHER, PAUSE}:
-        excused.add(Cause.LOST)  # the lease ended it while nobody was there to collect
+        excused |= {Cause.LOST, Cause.OUTPUTS_LOST}  # the lease ended it while nobody was there to collect
     away_s = max((trouble.seconds for trouble in story.struck if trouble.kind in (CUT, PAUSE)), default=0.0)
     if plan.deceit and away_s + INVALID_STATUS_S > plan.collect_s:
-        excused.add(Cause.LOST)  # who came back heard only nonsense, until the lease ended the box
+        excused |= {Cause.LOST, Cause.OUTPUTS_LOST}  # heard only nonsense until the lease ended it
     if kinds & {USER, MONEY} and struck:
         excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop, or has no money left
     return excused

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ name: together
 nodes: {nodes}
 ranks: 1
 resources: {{gpus: 0, disk_gb: 8}}
-limits: {{hours: 0.1, collect_s: 90, stall_s: 120}}
+limits: {{hours: 0.1, collect_s: 240, stall_s: 120}}
 restarts: {{signal: 3}}
 env: {{PYTHONPATH: "{stub}"}}
 code: {{path: code}}
@@ -54,8 +54,7 @@ _LINE = re.compile(r"rank(\d+) line (\d)-(\d+)$", re.MULTILINE)
 _RESUMES = 5
 _ENDS = 20
 _END_S = 600.0
-_ENDED_BEFORE = 2
-"""What `resume` says of a run that has ended."""
+_UNNOTICED_S = 90.0
 RANK, SUPERVISOR, RUN = "program.py", "vastrun.onstart.supervise", "run.sh main"
 
 
@@ -91,14 +90,28 @@ class Struck:
 
     def kill(self, words: str, node: int) -> bool:
         """Whether that node had a process with these words, which is dead now."""
+        for process in self._processes(node, words):
+            process.kill()
+            return True
+        return False
+
+    def silence(self, node: int) -> bool:
+        """Whether that node was there, and answers nobody; its provider notices that later."""
+        box = self.box(node)
+        if box is None or not (box / layout.STATUS).exists():
+            return False
+        (box / "onstart" / "status.sh").write_text("exec sleep 600\n")
+        for process in self._processes(node):
+            process.suspend()
+        threading.Timer(_UNNOTICED_S, self.lose, (node,)).start()
+        return True
+
+    def _processes(self, node: int, words: str = "") -> Iterator[psutil.Process]:
         box = self.box(node)
         for process in psutil.process_iter() if box is not None else ():
             with contextlib.suppress(psutil.Error):
-                is_on_box = process.environ().get("VASTRUN_BOX") == str(box)
-                if is_on_box and words in " ".join(process.cmdline()):
-                    process.kill()
-                    return True
-        return False
+                if process.environ().get("VASTRUN_BOX") == str(box) and words in " ".join(process.cmdline()):
+                    yield process
 
     def lose(self, node: int, *, with_launcher: bool = False) -> bool:
         """Whether the machine of that node was there, and is no more; nor is the launcher, if so asked."""
@@ -127,10 +140,6 @@ def _pause_launcher(run: Struck) -> bool:
     return True
 
 
-def _stop(run: Struck) -> bool:
-    return run.terminal.type("stop", "last").exit_code == 0
-
-
 def _lose_all(run: Struck) -> bool:
     """One after the other, first the one that is meant."""
     if not all(map(run.box, range(run.nodes))) or not run.lose(run.node):
@@ -141,7 +150,7 @@ def _lose_all(run: Struck) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Trouble:
     """What befalls a run, and how it may end then. One that was over before has succeeded."""
 
@@ -149,31 +158,22 @@ class Trouble:
     """Returns whether there was somebody to befall."""
     verdict: str = "SUCCEEDED"
     cause: str | None = None
-    names_node: bool = False
 
 
 TROUBLES: Mapping[str, Trouble] = {
-    "launcher killed": Trouble(strike=_kill_launcher),
-    "launcher paused": Trouble(strike=_pause_launcher),
-    "rank killed": Trouble(strike=lambda run: run.kill(RANK, run.node)),
-    "rank and launcher killed": Trouble(strike=lambda run: run.kill(RANK, run.node) and _kill_launcher(run)),
-    "supervisor killed": Trouble(
-        strike=lambda run: run.kill(SUPERVISOR, run.node), verdict="FAILED", cause="signal", names_node=True
-    ),
-    "run.sh killed": Trouble(
-        strike=lambda run: run.kill(RUN, run.node), verdict="FAILED", cause="host", names_node=True
-    ),
-    "machine lost": Trouble(
-        strike=lambda run: run.lose(run.node), verdict="LOST", cause="lost", names_node=True
-    ),
+    "launcher killed": Trouble(_kill_launcher),
+    "launcher paused": Trouble(_pause_launcher),
+    "rank killed": Trouble(lambda run: run.kill(RANK, run.node)),
+    "rank and launcher killed": Trouble(lambda run: run.kill(RANK, run.node) and _kill_launcher(run)),
+    "supervisor killed": Trouble(lambda run: run.kill(SUPERVISOR, run.node), "FAILED", "signal"),
+    "run.sh killed": Trouble(lambda run: run.kill(RUN, run.node), "FAILED", "host"),
+    "machine lost": Trouble(lambda run: run.lose(run.node), "LOST", "lost"),
     "machine lost with the launcher": Trouble(
-        strike=lambda run: run.lose(run.node, with_launcher=True),
-        verdict="LOST",
-        cause="lost",
-        names_node=True,
+        lambda run: run.lose(run.node, with_launcher=True), "LOST", "lost"
     ),
-    "all machines lost": Trouble(strike=_lose_all, verdict="LOST", cause="lost", names_node=True),
-    "stop": Trouble(strike=_stop, verdict="STOPPED", cause="stopped"),
+    "machine silent, lost later": Trouble(lambda run: run.silence(run.node), "LOST", "lost"),
+    "all machines lost": Trouble(_lose_all, "LOST", "lost"),
+    "stop": Trouble(lambda run: run.terminal.type("stop", "last").exit_code == 0, "STOPPED", "stopped"),
 }
 
 
@@ -263,7 +263,7 @@ def _wrong(terminal: Terminal, rows: Sequence[Any], trouble: Trouble | None, nod
             continue
         if trouble is None or (row["verdict"], row["cause"]) != (trouble.verdict, trouble.cause):
             return f"{row['verdict']} by {row['cause']}, which nothing explains"
-        if trouble.names_node and not row["detail"].startswith(f"node {node}: "):
+        if trouble.cause != "stopped" and not row["detail"].startswith(f"node {node}: "):
             return f"it was node {node}"
     return "" if rows else f"there is no run: {(terminal.folder / 'stderr-0').read_text()[-300:]}"
 

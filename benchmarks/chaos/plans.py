@@ -247,7 +247,7 @@ def _container(chance: random.Random, tame: bool, number: int) -> Trouble:
         name=name,
         at_s=chance.uniform(0.0, 14.0),
         seconds=0.0 if for_good else round(chance.uniform(5.0, 30.0), 1),
-        excuses=frozenset({cause} if cause else ()),
+        excuses=frozenset({cause, Cause.OUTPUTS_LOST} if cause else ()),
     )
 
 

@@ -26,11 +26,11 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
     "image_not_found": frozenset({Cause.USER_ERROR}),
     "pull_denied": frozenset({Cause.USER_ERROR}),
     "daemon_log_image": frozenset({Cause.USER_ERROR}),
-    "container_exits": frozenset({Cause.LOST}),
-    "contract_end": frozenset({Cause.LOST}),
-    "host_offline": frozenset({Cause.LOST, Cause.TIME_LIMIT}),
-    "outbid": frozenset({Cause.PREEMPTED}),
-    "credit_zero": frozenset({Cause.PROVIDER}),
+    "container_exits": frozenset({Cause.LOST, Cause.OUTPUTS_LOST}),
+    "contract_end": frozenset({Cause.LOST, Cause.OUTPUTS_LOST}),
+    "host_offline": frozenset({Cause.LOST, Cause.OUTPUTS_LOST, Cause.TIME_LIMIT}),
+    "outbid": frozenset({Cause.PREEMPTED, Cause.OUTPUTS_LOST}),
+    "credit_zero": frozenset({Cause.PROVIDER, Cause.OUTPUTS_LOST}),
     "attach_denied": frozenset({Cause.PROVIDER}),
 }
 """Faults that may end a run, and the causes that it must then name."""

@@ -8,32 +8,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vastrun.launcher.api import runs
+from vastrun.launcher.api import jobs, runs
 from vastrun.launcher.api.batches import BatchHandle
 from vastrun.launcher.api.drivers import StartDriver, Target
-from vastrun.launcher.api.jobs import (
-    JobSource,
-    JobText,
-    Overrides,
-    check_upload,
-    check_values_used,
-    load,
-    name_in_errors,
-    read_source,
-    source_of,
-    to_yaml,
-)
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
+from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
-from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
+from vastrun.launcher.core.batch import MAX_POINTS, sweep_name
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.run_ids import find_run
@@ -56,21 +44,23 @@ class Client:
         """`wire` makes the adapters when they are first needed; `start_driver` starts a launcher."""
         self._session = ApiSession(wire, start_driver)
 
-    def plan(self, job: JobSource, *, provider: str = DEFAULT_PROVIDER, set: Overrides = ()) -> LaunchPlan:
+    def plan(
+        self, job: jobs.JobSource, *, provider: str = DEFAULT_PROVIDER, set: jobs.Overrides = ()
+    ) -> LaunchPlan:
         """Return the offers for a job, the best first, with their maximum costs. Costs nothing.
 
         Raises the same errors as `launch`.
         """
-        source = source_of(job)
-        spec = self._without_auto(source, load(source, set, now=self._now))
+        source = jobs.source_of(job)
+        spec = self._without_auto(source, jobs.load(source, set, now=self._now))
         return self._plan(source, spec, provider)
 
     def launch(
         self,
-        job: JobSource,
+        job: jobs.JobSource,
         *,
         provider: str = DEFAULT_PROVIDER,
-        set: Overrides = (),
+        set: jobs.Overrides = (),
         name: str | None = None,
         out: str | os.PathLike[str] | None = None,
         continues: str | RunHandle | None = None,
@@ -85,11 +75,12 @@ class Client:
         UsageError, or its subclass JobFileError with every fault of the job; NoOfferError; BudgetError;
         AuthError; ProviderError; StorageError. Later failures are in the handle's result.
         """
-        source = source_of(job)
-        spec = load(source, set, name, now=self._now)
+        source = jobs.source_of(job)
+        spec = jobs.load(source, set, name, now=self._now)
         app, parent = self._session.app, None
         if continues is not None:
-            parent = app.driver_ledger().get(find_run(app.ledger(), _id_of(continues)).id)
+            name = continues.id if isinstance(continues, RunHandle) else continues
+            parent = app.driver_ledger().get(find_run(app.ledger(), name).id)
         spec = self._without_auto(source, spec)
         self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
@@ -122,13 +113,13 @@ class Client:
         from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
 
         value = batch.get("job") if isinstance(batch, Mapping) else None
-        job = source_of(value) if isinstance(value, Mapping | JobSpec) else None
-        source = source_of(
+        job = jobs.source_of(value) if isinstance(value, Mapping | JobSpec) else None
+        source = jobs.source_of(
             {**batch, "job": job.name} if job and isinstance(batch, Mapping) else batch, "batch"
         )
 
         def read_file(name: str) -> str:
-            return job.text if job and name == job.name else read_source(source.folder / name)
+            return job.text if job and name == job.name else jobs.read_source(source.folder / name)
 
         loaded = load_batch(
             source.text, source.name, read_file, str(source.folder), self._session.app.local_now()
@@ -137,7 +128,7 @@ class Client:
 
     def sweep(
         self,
-        job: JobSource,
+        job: jobs.JobSource,
         values: Mapping[str, Sequence[Any] | str],
         *,
         usd: float | None = None,
@@ -158,19 +149,22 @@ class Client:
         runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
         on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
-        from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
-
-        source = source_of(job)
-        spec = _checked(
-            {
-                "name": name or sweep_name(load(source, now=self._now).name),
-                "job": source.name,
-                "objective": {"metric": metric, "goal": goal},
-                "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
-                "reuse": reuse,
-                "pack": pack,
-            }
+        from vastrun.launcher.config.batch_file import (  # slow to import: pydantic, yaml
+            load_batch,
+            load_sweep,
         )
+
+        source = jobs.source_of(job)
+        batch = {
+            "name": name or sweep_name(jobs.load(source, now=self._now).name),
+            "job": source.name,
+            "objective": {"metric": metric, "goal": goal},
+            "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
+            "reuse": reuse,
+            "pack": pack,
+            "list": [{}],
+        }
+        spec = load_batch(jobs.to_yaml(batch, "sweep"), "sweep", lambda _: _ANY_JOB, ".").spec
         if not 1 <= samples <= MAX_POINTS:
             raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
@@ -200,16 +194,18 @@ class Client:
     def _now(self) -> datetime:
         return self._session.app.local_now()
 
-    def _without_auto(self, source: JobText, spec: JobSpec) -> JobSpec:
+    def _without_auto(self, source: jobs.JobText, spec: JobSpec) -> JobSpec:
         """Return the job with a number in place of `auto`."""
-        with name_in_errors(source):
+        with jobs.name_in_errors(source):
             return resolve_auto(spec, self._session.app.estimator())[0]
 
-    def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
+    def _plan(
+        self, source: jobs.JobText, spec: JobSpec, provider: str, parent: Run | None = None
+    ) -> LaunchPlan:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
         app = self._session.app
-        with name_in_errors(source):
-            check_upload(app.packer(NOTHING), spec, source.folder)
+        with jobs.name_in_errors(source):
+            spec = jobs.check_upload(app.packer(NOTHING), spec, source.folder)
             ledger, market = self._session.ledger, app.provider(provider)
             try_model(app.estimator(), spec, free=market.free)
             now = app.now()
@@ -219,18 +215,18 @@ class Client:
             return plan
 
     def _submit(
-        self, loaded: LoadedBatch, source: JobText, provider: str, out: str | os.PathLike[str] | None
+        self, loaded: LoadedBatch, source: jobs.JobText, provider: str, out: str | os.PathLike[str] | None
     ) -> BatchHandle:
         app, ledger = self._session.app, self._session.ledger
         loaded = rename_for_job(ledger, loaded)
         spec = loaded.spec
-        with name_in_errors(source):
+        with jobs.name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
             packer = app.packer(NOTHING)
-            check_upload(packer, job, source.folder)
-            check_values_used(job, loaded.unmentioned)
-            points, search = with_kept_code(points, loaded.search, packer)
+            jobs.check_upload(packer, job, source.folder)
+            jobs.check_values_used(job, loaded.unmentioned)
+            points, search = pack_code(points, loaded.search, packer)
             now = app.now()
             market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, search, budgets)
@@ -242,22 +238,10 @@ class Client:
         return BatchHandle(self._session, batch.name)
 
 
-def _checked(batch: Mapping[str, Any]) -> BatchSpec:
-    """Return a batch without points, validated like a batch file. Raises JobFileError with every fault."""
-    from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
-
-    text = to_yaml({**batch, "list": [{}]}, "sweep")
-    return load_batch(text, "sweep", lambda _: _ANY_JOB, ".").spec
-
-
-def _id_of(run: str | RunHandle) -> str:
-    return run.id if isinstance(run, RunHandle) else run
-
-
 def _axis(key: str, values: Sequence[Any] | str) -> str:
     """Write the values of one key as on the command line. Raises UsageError if there are none."""
     if isinstance(values, str):
         return values
     if not values:
         raise UsageError(f"{key}: an empty list; give at least one value")
-    return ",".join(to_yaml(value, key) for value in values)
+    return ",".join(jobs.to_yaml(value, key) for value in values)

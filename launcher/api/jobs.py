@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from vastrun.launcher.bundle.checkout import code_of, worktree
+from vastrun.launcher.bundle.checkout import code_of, code_tree
 from vastrun.launcher.config.command import is_read_in, script_of, variable_of
 from vastrun.launcher.config.schema import job_fields
 from vastrun.launcher.core.errors import JobValueError, UsageError
@@ -137,17 +137,17 @@ def file_or_example(path: Path, note: Callable[[str], None] = lambda _: None) ->
 
 def check_upload(
     packer: Packer, spec: JobSpec, folder: Path | None, note: Callable[[str], None] = lambda _: None
-) -> None:
-    """Check the files that the job uploads, before anything is rented. Raises UsageError.
+) -> JobSpec:
+    """Check the files that the job uploads, before anything is rented; return the job with their size.
 
-    `folder`: the folder of the job file; None for the job of an earlier run.
+    Raises UsageError. `folder`: the folder of the job file; None for the job of an earlier run.
     """
-    packer.check(spec, is_own_job=folder is not None)
+    spec = packer.check(spec, is_own_job=folder is not None)
     if spec.command is None or spec.code is not None:
-        return
+        return spec
     note("the job has no code: nothing is uploaded besides the command")
     if folder is None:
-        return
+        return spec
     words = (script_of(spec.command) or " ".join(spec.command)).split()
     script = next((word for word in words if _is_in(folder, word)), None)
     if script is not None:
@@ -155,6 +155,7 @@ def check_upload(
             f"command: {script} is next to the job file, but without code: nothing is uploaded",
             hint="add to the job file: code: {path: .}",
         )
+    return spec
 
 
 def _is_in(folder: Path, word: str) -> bool:
@@ -222,7 +223,7 @@ def _code_of(spec: JobSpec) -> Iterator[str]:
     """Yield the text of each file to upload, up to a limit."""
     if spec.code is None:
         return
-    tree, left = worktree(spec.code.path, spec.code.exclude, spec.code.include), _MAX_TOTAL_BYTES
+    tree, left = code_tree(spec), _MAX_TOTAL_BYTES
     for path in tree.paths:
         content = code_of(tree.root / path)
         left -= len(content)

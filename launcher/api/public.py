@@ -11,7 +11,7 @@ from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, Ru
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.app import App
 from vastrun.launcher.commands.plan import LaunchPlan
-from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core import Cause, MachineState, Phase, Verdict
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ui.render.loglines import LogLine
 
@@ -23,6 +23,7 @@ __all__ = [
     "JobSpec",
     "LaunchPlan",
     "LogLine",
+    "MachineState",
     "Phase",
     "PointRow",
     "RunHandle",

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vastrun.launcher.core import Cause, Cost, Phase, Proof, Verdict
+from vastrun.launcher.core import Cause, Cost, MachineState, Phase, Proof, Verdict
 from vastrun.launcher.core.batch import BatchProgress
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import install_command
@@ -31,6 +31,8 @@ class RunStatus:
     usd_per_hour: float
     is_driven: bool
     """True while a launcher drives it."""
+    machine_state: MachineState | None = None
+    """State of a machine that does not answer; None: it answers, or there is none yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,7 @@ class RunHandle:
             usd=row.usd,
             usd_per_hour=row.usd_per_hour,
             is_driven=row.driver is not None or self._is_driven_here(attempts),
+            machine_state=row.machine_state,
         )
 
     def wait(self, timeout: float | None = None) -> RunResult:

@@ -170,11 +170,6 @@ class BatchDriver:
     def _is_ending(self) -> bool:
         return self._error is not None or self._shared.current() is not UserRequest.NONE
 
-    @property
-    def _is_detached(self) -> bool:
-        """Return whether the user detached: runs and machines continue without this launcher."""
-        return self._shared.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-
     def _search(self) -> None:
         """Ask the batch's search for as many points as could be begun now."""
         search = self._batch.search
@@ -233,8 +228,9 @@ class BatchDriver:
         return sum(self._table.refresh(state.point).is_renting for state in renting)
 
     def _manage_machines(self, now: float) -> None:
-        """Look after the machines that the batch holds."""
-        if not self._fleet.is_open or now - self._managed_at < _MANAGE_INTERVAL_S or self._is_detached:
+        """Look after the machines that the batch holds; they continue without a user who detached."""
+        is_detached = self._shared.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
+        if not self._fleet.is_open or now - self._managed_at < _MANAGE_INTERVAL_S or is_detached:
             return
         self._managed_at = now
         is_over = self._is_ending or bool(self._batch.reason)

@@ -14,10 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 from statistics import median
 
-from vastrun.launcher.core import Event, Run
-from vastrun.launcher.core.batch import PRUNED_PREFIX, EarlyStop, Goal, Pruning
-from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.core.runs import PRUNING
+from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
 
 Curve = Sequence[tuple[float, float]]
 """Steps and values as reported. Steps that go back are those of a run that was restarted there."""
@@ -64,12 +61,6 @@ def condense(rule: EarlyStop, curve: Curve) -> Curve:
     ends = [bisect_right(steps, rung) - 1 for rung in _rungs(rule, steps[-1])]
     places = dict.fromkeys([*(place for place in ends if place >= 0), len(rising) - 1])
     return [rising[place] for place in places]
-
-
-def pruning_event(pruning: Pruning, run: Run, now: float) -> Event:
-    """Return the event of the run's diary with the reason for its pruning."""
-    text, usd = f"{PRUNED_PREFIX}{pruning.reason}", cost_usd(run, now)
-    return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,17 +13,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
+from vastrun.launcher.batch import placement
 from vastrun.launcher.batch.fleet_plan import Market
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
-from vastrun.launcher.batch.placement import (
-    IDLE_S,
-    WarmSlot,
-    choose_hold_size,
-    expected_s,
-    pays_off,
-    place_point,
-    should_give_back,
-)
 from vastrun.launcher.batch.schedule import BatchQueue, PointState
 from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
@@ -163,7 +155,9 @@ class Fleet:
         if is_needed and machine.is_starting:  # how long it takes to boot says nothing of what it saves
             return
         idle_s, more = now - (machine.idle_since or now), waiting.may_grow and not machine.is_leaving
-        if should_give_back(idle_s, run.usd_per_hour, run.offer, is_needed=is_needed, more_may_come=more):
+        if placement.should_give_back(
+            idle_s, run.usd_per_hour, run.offer, is_needed=is_needed, more_may_come=more
+        ):
             self._machines.dropped.add(run.id)
             self._services.ledger.ask(run.id, UserRequest.STOP)
 
@@ -190,9 +184,9 @@ class Fleet:
             return None
         offers = self._market.offers(self._batch.provider, job)
         first = next(iter(free.values())).run.offer
-        seconds = 0.0 if first is None else expected_s(job, first, measured_s)
+        seconds = 0.0 if first is None else placement.expected_s(job, first, measured_s)
         warm = [
-            WarmSlot(
+            placement.WarmSlot(
                 offer=slot_offer(job, one.held, hours=seconds / 3600),
                 machine_usd_per_hour=one.run.usd_per_hour,
                 busy_s=seconds if one.used_units else 0.0,
@@ -200,7 +194,7 @@ class Fleet:
             for one in free.values()
             if one.held is not None
         ]
-        slot = place_point(seconds, warm, offers, is_shared=len(waiting.queue) > 1)
+        slot = placement.place_point(seconds, warm, offers, is_shared=len(waiting.queue) > 1)
         return None if slot is None else self._claim_slot(free[slot.offer.id], job)
 
     def _claim_slot(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:
@@ -218,9 +212,9 @@ class Fleet:
         if cheapest_machines is None:
             return 0
         shape = cheapest_machines.machines[0]
-        seconds = expected_s(job, shape.offer, measured_s)
+        seconds = placement.expected_s(job, shape.offer, measured_s)
         rounds = waiting.rounds if spec.reuse == "auto" else 1
-        if shape.slots == 1 and not pays_off(shape.offer, rounds=rounds, seconds=seconds):
+        if shape.slots == 1 and not placement.pays_off(shape.offer, rounds=rounds, seconds=seconds):
             return 0
         return self._begin(job, shape.offer, shape.slots, rounds, seconds, math.ceil(left / shape.used))
 
@@ -231,13 +225,13 @@ class Fleet:
         free_usd = math.inf
         if limit_usd is not None:
             free_usd = limit_usd - self._services.ledger.batches.held_usd(self._batch.name)
-        size = choose_hold_size(
+        size = placement.choose_hold_size(
             job, offer, slots=slots, rounds=rounds, seconds=seconds, max_usd=free_usd / machines
-        ) or choose_hold_size(job, offer, slots=slots, rounds=1, seconds=seconds, max_usd=free_usd)
+        ) or placement.choose_hold_size(job, offer, slots=slots, rounds=1, seconds=seconds, max_usd=free_usd)
         if size is None:
             return 0
         batch = self._batch
-        spec = hold_spec(job, slots=size.slots, hours=size.hours, usd=size.usd, idle_s=IDLE_S)
+        spec = hold_spec(job, slots=size.slots, hours=size.hours, usd=size.usd, idle_s=placement.IDLE_S)
         run_id = self._services.new_id()
         folder = str(Path(batch.folder) / "machines" / run_id)
         try:

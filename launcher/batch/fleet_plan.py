@@ -6,16 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vastrun.launcher.batch.placement import (
-    HANDOVER_S,
-    IDLE_S,
-    CheapestFleet,
-    cheapest_fleet,
-    choose_hold_size,
-    expected_s,
-    pays_off,
-    replacement_cost_usd,
-)
+from vastrun.launcher.batch import placement
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.core.errors import VastrunError
@@ -66,33 +57,32 @@ def fleet_plan(
     if cheapest_machines is None:
         return None
     first = cheapest_machines.machines[0]
-    seconds = expected_s(job, first.offer, ())
-    if first.slots == 1 and not pays_off(first.offer, rounds=rounds, seconds=seconds):
+    seconds = placement.expected_s(job, first.offer, ())
+    if first.slots == 1 and not placement.pays_off(first.offer, rounds=rounds, seconds=seconds):
         return None
     # Machines that take one round only are rented again for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
     limit_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
     sizes = [
-        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd)
+        placement.choose_hold_size(
+            job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd
+        )
         for one in cheapest_machines.machines
     ]
+    held_s = rounds * (seconds + placement.HANDOVER_S)
+    expected_usd = sum(
+        placement.replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
+        for shape in cheapest_machines.machines
+    )
     return FleetPlan(
         machines=len(cheapest_machines.machines) * times,
         offer=first.offer,
         points_at_once=first.slots,
         points_in_turn=rounds,
-        expected_usd=_expected_usd(cheapest_machines, rounds, seconds) * times,
+        expected_usd=expected_usd * times,
         at_most_usd=sum(size.usd or 0.0 for size in sizes if size is not None) * times,
         packed_usd_per_hour=cheapest_machines.packed_usd_per_hour,
         single_usd_per_hour=cheapest_machines.single_usd_per_hour,
-    )
-
-
-def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float) -> float:
-    held_s = rounds * (seconds + HANDOVER_S)
-    return sum(
-        replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
-        for shape in cheapest_machines.machines
     )
 
 
@@ -120,17 +110,19 @@ class Market:
 
     def cheapest_machines(
         self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
-    ) -> CheapestFleet | None:
+    ) -> placement.CheapestFleet | None:
         """Return the machines on which `points` points cost least; None: the market has none."""
         sizes = [size for size in _SLOT_COUNTS if size <= points] if packs and job.resources.gpus else [1]
-        offers = [offer for size in sizes for offer in self.offers(provider, _hold_job(job, size))]
+        usd, hours = job.limits.usd, job.limits.hours
+        holds = [hold_spec(job, slots=size, hours=hours, usd=usd, idle_s=placement.IDLE_S) for size in sizes]
+        offers = [offer for hold in holds for offer in self.offers(provider, hold)]
         if not offers:
             return None
-        return cheapest_fleet(
+        return placement.cheapest_fleet(
             points,
             offers,
             gpus=job.resources.gpus,
-            seconds=expected_s(job, offers[0], measured_s),
+            seconds=placement.expected_s(job, offers[0], measured_s),
             max_slots=sizes[-1],
         )
 
@@ -141,7 +133,3 @@ class Market:
         except VastrunError:
             return ()
         return [offer for offer in found if not avoid.covers(offer)]
-
-
-def _hold_job(job: JobSpec, slots: int) -> JobSpec:
-    return hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=IDLE_S)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vastrun.launcher.batch.early_stop import Curve, condense, pruning_event, runs_to_prune
+from vastrun.launcher.batch.early_stop import Curve, condense, runs_to_prune
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Phase, Run, UserRequest
-from vastrun.launcher.core.batch import Batch, BatchProgress, EarlyStop, Goal, Pruning
+from vastrun.launcher.core import Event, Phase, Run, UserRequest
+from vastrun.launcher.core.batch import PRUNED_PREFIX, Batch, BatchProgress, EarlyStop, Goal, Pruning
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.runs import PRUNING
 from vastrun.launcher.notifications import DiaryNotifier, Notification, batch_kinds_due
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
@@ -75,7 +77,8 @@ def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
     """
     if ledger.user_request(run.id).cause is not None:
         return False
-    ledger.add_event(pruning_event(pruning, run, now))
+    text, usd = f"{PRUNED_PREFIX}{pruning.reason}", cost_usd(run, now)
+    ledger.add_event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING))
     ledger.ask(run.id, UserRequest.PRUNE)
     return True
 

@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan, fleet_plan
+from vastrun.launcher.batch.search import with_limit
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.settings import refusals_of
-from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Verdict
 from vastrun.launcher.core.batch import MAX_NAME, Batch, BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from vastrun.launcher.core.errors import BudgetError, JobValueError, UsageError
@@ -91,12 +92,16 @@ def price(
     shares = [_share_usd(spec, count, job, offer) for job, offer in zip(jobs, offers, strict=True)]
     expected = [expected_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
     all_usd = sum(map(min, expected, shares)) * more
-    durations_s = _earlier_durations_s(jobs[0].name, provider.name, ledger)
+    succeeded = (jobs[0].name, provider.name, Verdict.SUCCEEDED)
+    earlier = [run for run in ledger.runs(newest=1000) if (run.job, run.provider, run.verdict) == succeeded]
+    durations_s = [run.phase_at - run.created_at for run in earlier[:_MAX_EARLIER_RUNS]]
     if not provider.free:
         largest_min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
         _check_budget(spec, max(shares), sum(shares) * more, all_usd, largest_min_usd)
-        points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
+        points = [with_limit(*one) for one in zip(points, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
+    expected_s = [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
+    rounds = math.ceil(count / min(spec.limits.parallel, count))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
     return BatchPlan(
         spec=spec,
@@ -106,9 +111,9 @@ def price(
         share_usd=max(shares),
         worst_case_usd=sum(shares) * more,
         expected_usd=all_usd,
-        wall_s=_wall_s(spec, [fmean(durations_s)] if durations_s else _expected_s(offers), provider, count),
+        wall_s=_wall_s(spec, [fmean(durations_s)] if durations_s else expected_s, provider, count),
         earlier_runs=len(durations_s),
-        limit_s=_limit_s(spec, jobs, count),
+        limit_s=rounds * max(job.limits.hours for job in jobs) * 3600,
         search=search,
         count=count,
         fleet=fleet_plan(spec, read_job(points[0].spec_json), count, provider, ledger, now),
@@ -149,11 +154,6 @@ def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float
     return math.floor(limit_usd / max(1, at_once) * 100) / 100
 
 
-def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
-    limited = replace(job, limits=replace(job.limits, usd=share_usd))
-    return replace(point, spec_json=dump_job(limited))
-
-
 def _check_budget(
     spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float, min_usd: float
 ) -> None:
@@ -178,24 +178,6 @@ def _check_budget(
         )
 
 
-def _earlier_durations_s(job: str, provider: str, ledger: Ledger) -> list[float]:
-    """Return the seconds that the last runs of a job took which succeeded on that provider."""
-    return [
-        run.phase_at - run.created_at
-        for run in ledger.runs(newest=1000)
-        if (run.job, run.provider, run.verdict) == (job, provider, Verdict.SUCCEEDED)
-    ][:_MAX_EARLIER_RUNS]
-
-
-def _expected_s(offers: Sequence[Offer]) -> list[float]:
-    return [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
-
-
-def _limit_s(spec: BatchSpec, jobs: Sequence[JobSpec], count: int) -> float:
-    rounds = math.ceil(count / min(spec.limits.parallel, count))
-    return rounds * max(job.limits.hours for job in jobs) * 3600
-
-
 def _wall_s(spec: BatchSpec, seconds: Sequence[float], provider: Provider, count: int) -> float | None:
     """Return the least time that the batch takes, by the seconds of some of its runs."""
     if not any(seconds):
@@ -217,15 +199,15 @@ def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
     return replace(loaded, spec=replace(loaded.spec, name=name))
 
 
-def with_kept_code(
+def pack_code(
     points: Sequence[BatchPoint], search: Search | None, packer: Packer
 ) -> tuple[list[BatchPoint], Search | None]:
-    """Return the points and the search with the code that is kept now for all of their runs."""
+    """Pack the code of all runs now; return the points and the search with its digests."""
     from vastrun.launcher.config.batch_file import with_code  # slow to import: pydantic, yaml
 
-    digests = [packer.keep_code(read_job(point.spec_json)).code_digest for point in points]
-    kept = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
-    return kept, search and replace(search, code_digest=digests[0])
+    jobs = [packer.keep_code(read_job(point.spec_json)) for point in points]
+    packed = [with_code(point, job) for point, job in zip(points, jobs, strict=True)]
+    return packed, search and replace(search, code_digest=jobs[0].code_digest)
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:

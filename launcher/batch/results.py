@@ -69,6 +69,7 @@ def results_of(states: Sequence[PointState], objective: BatchObjective, now: flo
 def _result(state: PointState, objective: BatchObjective, now: float) -> PointResult:
     value = None if state.last is None else metric_of(state.last, objective.metric)
     diverged = value is not None and math.isnan(value)
+    rented = [run for run in state.rows if run.released_at is not None and run.provider != POOL]
     return PointResult(
         point=state.point,
         run=state.last,
@@ -79,12 +80,8 @@ def _result(state: PointState, objective: BatchObjective, now: float) -> PointRe
         hours=sum(rented_seconds(run, now) for run in state.rows) / 3600,
         usd=sum(cost_usd(run, now) for run in state.rows),
         attempts=len(state.runs),
-        restart_usd=[_restart_usd(run) for run in state.rows if _is_short(run)],
+        restart_usd=[_restart_usd(run) for run in rented if rented_seconds(run, 0.0) < SHORT_S],
     )
-
-
-def _is_short(run: Run) -> bool:
-    return run.released_at is not None and run.provider != POOL and rented_seconds(run, 0.0) < SHORT_S
 
 
 def _restart_usd(run: Run) -> float:

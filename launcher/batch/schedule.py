@@ -93,15 +93,14 @@ def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointSt
     by_point: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.created_at):
         by_point.setdefault(run.point, []).append(run)
-    return [_state_of(point, by_point.get(point.id, ())) for point in points]
-
-
-def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
-    return PointState(
-        point=point,
-        runs=tuple(run for run in rows if not run.leader),
-        nodes=tuple(run for run in rows if run.leader),
-    )
+    return [
+        PointState(
+            point=point,
+            runs=tuple(run for run in by_point.get(point.id, ()) if not run.leader),
+            nodes=tuple(run for run in by_point.get(point.id, ()) if run.leader),
+        )
+        for point in points
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +228,12 @@ def failure_causes(states: Iterable[PointState], opened_at: float) -> Counter[st
 
     `opened_at`: when the batch was submitted or resumed. Its user knows of earlier failures.
     """
-    failed = [state for state in states if state.has_failed and _ended_at(state) >= opened_at]
-    return Counter(str(state.last.cause) for state in failed if state.last is not None)
+    failed = [state for state in states if state.has_failed]
+    return Counter(
+        str(state.last.cause)
+        for state in failed
+        if state.last is not None and max(run.ended_at or 0.0 for run in state.runs) >= opened_at
+    )
 
 
 def stop_reason(
@@ -250,7 +253,3 @@ def stop_reason(
     if share is not None and failed > share * points:
         return f"limits.stop.failed: {failed} of {points} points failed"
     return ""
-
-
-def _ended_at(state: PointState) -> float:
-    return max((run.ended_at or 0.0 for run in state.runs), default=0.0)

@@ -64,16 +64,14 @@ def next_points(
         seed=search.seed,
         count=count,
     )
-    return limited(points_at(search, values), search.share_usd)
+    points, share_usd = points_at(search, values), search.share_usd
+    return points if share_usd is None else [with_limit(point, share_usd) for point in points]
 
 
-def limited(points: Sequence[BatchPoint], share_usd: float | None) -> list[BatchPoint]:
-    """Return the points with that share as their jobs' limit on money; None: as they are."""
-    if share_usd is None:
-        return list(points)
-    jobs = [read_job(point.spec_json) for point in points]
-    shares = [replace(job, limits=replace(job.limits, usd=share_usd)) for job in jobs]
-    return [replace(point, spec_json=dump_job(job)) for point, job in zip(points, shares, strict=True)]
+def with_limit(point: BatchPoint, share_usd: float) -> BatchPoint:
+    """Return the point with that share as its job's limit on money."""
+    job = read_job(point.spec_json)
+    return replace(point, spec_json=dump_job(replace(job, limits=replace(job.limits, usd=share_usd))))
 
 
 def _tried(state: PointState, spec: BatchSpec) -> CompletedTrial:

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from vastrun.launcher.batch.schedule import states_of
 from vastrun.launcher.batch.shared import SharedRequests
 from vastrun.launcher.commands.chains import is_retry_missing
-from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core import Phase, Run, UserRequest, errors
 from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.core.errors import (
-    AuthError,
-    HeldError,
-    StorageError,
-    UnsignedError,
-    UsageError,
-    VastrunError,
-)
 from vastrun.launcher.ports import Ledger, RunThreads
 
 POLL_INTERVAL_S = 5.0
@@ -87,12 +80,12 @@ class ServeDriver:
         while self.requests() is UserRequest.NONE:
             try:
                 self.look()
-            except StorageError as error:
+            except errors.StorageError as error:
                 self.note(f"{error}; trying again")
             self.sleep(POLL_INTERVAL_S)
         self.shared.ask(UserRequest.DETACH)
         if still := [str(one) for one in self._driven]:
-            self.note(f"leaving {', '.join(still)}: they continue alone once they train")
+            self.note(f"leaving {', '.join(still)}: they continue without a launcher")
         while self._driven:
             self._reap()
             self.sleep(POLL_INTERVAL_S)
@@ -105,11 +98,8 @@ class ServeDriver:
         for one in sorted(found, key=str):
             due = self._not_before.get(one, 0.0) <= self.now()
             if self._seen[one] >= _MIN_SIGHTINGS and due and one not in self._driven:
-                self._start(one)
-
-    def _start(self, one: UndrivenWork) -> None:
-        self.note(f"driving {one}")
-        self._driven[one] = self.workers.submit(lambda: self._drive(one))
+                self.note(f"driving {one}")
+                self._driven[one] = self.workers.submit(partial(self._drive, one))
 
     def _drive(self, one: UndrivenWork) -> object:
         if one.kind == "batch":
@@ -122,13 +112,13 @@ class ServeDriver:
             self._not_before[one] = self.now() + _RETRY_INTERVAL_S
             try:
                 done = thread.result()
-            except HeldError:
+            except errors.HeldError:
                 self.note(f"{one} is driven by another launcher")
                 continue
-            except VastrunError as error:
+            except errors.VastrunError as error:
                 hint = f" (try: {error.hint})" if error.hint else ""
                 self.note(f"{one}: {error}{hint}")
-                if isinstance(error, UsageError | AuthError):
+                if isinstance(error, errors.UsageError | errors.AuthError):
                     self._not_before[one] = self.now() + 10 * _RETRY_INTERVAL_S
                 continue
             self.note(_end_of(one, done))
@@ -141,7 +131,7 @@ class ServeDriver:
                 self._unsigned.add(run.id)
                 try:
                     self.ledger.get(run.id)
-                except UnsignedError as error:
+                except errors.UnsignedError as error:
                     self.note(f"{error} (try: {error.hint})")
 
     def _open(self) -> Iterator[UndrivenWork]:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
 from vastrun.contract import layout
+from vastrun.contract.data_files import DataReceipt, SentFile, contents_of, list_text
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
-from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, worktree
+from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code, secret_files
 from vastrun.launcher.bundle.code_store import CodeStore, changed_files
+from vastrun.launcher.bundle.local_data import LocalData, LocalFile, sent_files, sized
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
 from vastrun.launcher.config import program_of
+from vastrun.launcher.config.data_rules import disk_fault
 from vastrun.launcher.config.program_kinds import program_spec
-from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
+from vastrun.launcher.core import NOTHING, Bundle, DataContents, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret
 from vastrun.launcher.core.secrets import Mask, public_values, values_in
@@ -50,11 +52,12 @@ class Bundler:
         origin: Origin = NOTHING,
         values_of: ValuesOf = lambda _batch, _point: {},
         codes: CodeStore | None = None,
+        data: LocalData | None = None,
         shared_jobs: SharedJobs | None = None,
         commands: CommandSecrets | None = None,
     ) -> None:
-        """`codes`: None: they go with this. `shared_jobs`: of a team; None: all jobs are this computer's.
-        `commands`: of the process.
+        """`codes`, `data`: None: they go with this. `shared_jobs`: of a team; None: all jobs are this
+        computer's. `commands`: of the process.
         """
         self._values = SecretValues(environment, commands or CommandSecrets(environment))
         self._origin = origin
@@ -63,7 +66,7 @@ class Bundler:
         self._shared_job: tuple[str, SharedJob] | None = None
         """The last one of another computer's, with the run's id."""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._codes = codes
+        self._codes, self._data = codes, data
         self._digests: dict[tuple[Code, tuple[Secret, ...]], str] = {}
         """Digests of the code that this has kept: a batch has the same for each point."""
         self._packed: tuple[str, JobSpec, Bundle] | None = None
@@ -81,26 +84,32 @@ class Bundler:
             self._scratch.cleanup()
             self._scratch = self._packed = None
 
-    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
         self._values.stored(spec.secrets)
         self._values.printed(spec.secrets, is_own_job=is_own_job or self._shared is None)
         check_script(spec)
         if spec.code is not None:
-            tree = _shipped(spec, spec.code)
+            tree = _shipped(spec)
             if (program := program_of(spec)).package:
                 _must_not_hide_vastrun(tree, program.key)
             for file in tree.files:
                 if file.target is None:
                     must_be_readable(file.path)
+        spec = sized(spec)
+        if fault := disk_fault(spec):
+            raise JobValueError(f"data: {fault}")
+        return spec
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
+        with _packing_errors():
+            spec = self.data.kept(spec, secret_files(spec))
         if spec.code is None or spec.code_digest is not None:
             return spec
         key = (spec.code, spec.secrets)
         if key not in self._digests:
             mask = Mask(values_in(self._values.stored(spec.secrets)))
             with _packing_errors():
-                self._digests[key] = self.codes.add(_shipped(spec, spec.code), mask.hide)
+                self._digests[key] = self.codes.add(_shipped(spec), mask.hide)
         return replace(spec, code_digest=self._digests[key])
 
     def changed_code(self, spec: JobSpec) -> list[str]:
@@ -108,7 +117,7 @@ class Bundler:
         if spec.code is None or (record := self.codes.record(spec.code_digest)) is None:
             return []
         try:
-            return changed_files(record, _shipped(spec, spec.code))
+            return changed_files(record, _shipped(spec))
         except (UsageError, OSError):
             return []
 
@@ -118,6 +127,36 @@ class Bundler:
         if self._codes is None:
             self._codes = CodeStore(self._folder() / "codes", set)
         return self._codes
+
+    @property
+    def data(self) -> LocalData:
+        """The files of this computer that jobs name as data."""
+        if self._data is None:
+            self._data = LocalData(self._folder() / "data")
+        return self._data
+
+    def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
+        if (data := self._local_data(run, spec)) is None:
+            return None
+        sizes = tuple(files[0].size for files in contents_of(sent_files(data)))
+        return DataContents(sizes=sizes, withheld=tuple(str(file.path) for file in data if not file.sent))
+
+    def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
+        path, data = self._folder() / f"{run.id}.data", self._local_data(run, spec) or []
+        with _packing_errors():
+            return str(path), self.data.pack(data, path, lacks, measure=run.usd_per_hour > 0)
+
+    def _local_data(self, run: Run, spec: JobSpec) -> list[LocalFile] | None:
+        """Return the job's local data, once it was submitted; None: it has none.
+
+        Another computer's job reads no file of this one.
+        """
+        local = [file for file in spec.data if not file.url]
+        if local and self._shared is not None and not self._shared.is_home(run):
+            there = run.home.partition("~")[0] or "another computer"
+            raise UsageError(f"the data of {run.id} are files on {there}", hint="resume it there")
+        is_submitted = any(file.sha256 for file in local)
+        return self.data.load(spec, secret_files(spec)) if is_submitted else None
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
@@ -217,6 +256,15 @@ class Bundler:
                     _add_folder(archive, place, shipped.folder, pattern, 0o644)
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
+            if (data := self._local_data(run, spec)) is not None:
+                code_links = (
+                    SentFile(
+                        path=f"../{layout.CODE}/{path}",
+                        target=f"{'../' * len(Path(path).parts)}{layout.DATA}/{name}",
+                    )
+                    for path, name in data_in_code(spec).items()
+                )
+                archive.add_bytes(layout.DATA_LIST, list_text((*sent_files(data), *code_links)).encode())
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
 
@@ -226,18 +274,10 @@ class Bundler:
         return {"name": run.batch, "values": public_values(self._values_of(run.batch, run.point))}
 
 
-def _shipped(spec: JobSpec, code: Code) -> Worktree:
+def _shipped(spec: JobSpec) -> Worktree:
     """Find the code to ship: without the files that hold the job's secrets, which travel beside it."""
-    tree = worktree(code.path, code.exclude, code.include)
-    named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
-    held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
-    return replace(tree, files=tuple(file for file in tree.files if not _is_one_of(file.path, held)))
-
-
-def _is_one_of(path: Path, held: Set[Path]) -> bool:
-    """Return whether a file is one of these, or a link to one."""
-    may_be = any(path.name == other.name for other in held) or (bool(held) and path.is_symlink())
-    return may_be and path.resolve() in held
+    tree, is_secret = code_tree(spec), secret_files(spec)
+    return replace(tree, files=tuple(file for file in tree.files if not is_secret(file.path)))
 
 
 def _has_stored_secrets(spec: JobSpec) -> bool:
@@ -274,7 +314,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "outputs": spec.outputs,
         "outputs_gb": spec.outputs_gb,
         "checkpoints": _snapshots(spec),
-        "data": [asdict(f) | {"path": f.target, "max_bytes": f.max_bytes} for f in spec.data],
+        "data": [asdict(f) | {"path": f.target, "max_bytes": f.max_bytes} for f in spec.data if f.url],
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),
@@ -305,7 +345,9 @@ def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: i
 
 def _add_resume(archive: Archive, folder: Path) -> None:
     root = folder.resolve()
-    left_out = _older_checkpoints(root)
+    made = [manifest.parent for manifest in root.glob("step-*/manifest.json")]
+    # The newest is shipped, and one more in case that is damaged.
+    left_out = set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
     names = sorted(name for name in walk(root) if not name.endswith(MACOS_METADATA)) if root.is_dir() else ()
     found = (file for file in outgoing_files(root, names) if file.path.is_file())
     files = [file for file in found if left_out.isdisjoint(file.path.parents)]
@@ -313,12 +355,6 @@ def _add_resume(archive: Archive, folder: Path) -> None:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
     for file in files:
         archive.add_file(f"{layout.RESUME}/{file.name}", file.path.resolve())
-
-
-def _older_checkpoints(folder: Path) -> set[Path]:
-    """Return checkpoints that are not shipped: the newest is, and one more in case that is damaged."""
-    made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
-    return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile, is_inner_folder, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 LIMIT_BYTES = 500 * 10**6
@@ -48,10 +49,38 @@ class Worktree:
         return tuple(file.name for file in self.files)
 
 
-def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()) -> Worktree:
+def code_tree(spec: JobSpec) -> Worktree:
+    """Return the files of the job's code to ship, without its data. Raises UsageError."""
+    assert spec.code is not None
+    return worktree(spec.code.path, spec.code.exclude, spec.code.include, without=data_in_code(spec))
+
+
+def data_in_code(spec: JobSpec) -> dict[str, str]:
+    """Return the local data that lie in the code folder, by their path there, with their names as data."""
+    local = {_absolute(file.path or ""): file.target for file in spec.data if file.url is None}
+    folder = _absolute(spec.code.path if spec.code else os.devnull)
+    return {str(path.relative_to(folder)): name for path, name in local.items() if folder in path.parents}
+
+
+def data_entry(name: str, spec: JobSpec) -> str:
+    """Return the entry of `data:` for a path in the code folder, from the job file if it is above."""
+    path = _absolute(spec.code.path if spec.code else "") / name
+    folder = Path.cwd().joinpath(spec.job_file or "job.yaml").parent
+    return f"{{path: {path.relative_to(folder) if path.is_relative_to(folder) else path}}}"
+
+
+def _absolute(path: str) -> Path:
+    """Return the path without `..`; a link in it stays, since the program sees it by that name."""
+    return Path(os.path.normpath(os.path.expanduser(path)))  # noqa: PTH111
+
+
+def worktree(
+    folder: str, exclude: Sequence[str] = (), include: Sequence[str] = (), *, without: Collection[str] = ()
+) -> Worktree:
     """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError.
 
-    `include` adds files that would be left out; `exclude` removes files, these too.
+    `include` adds files that would be left out; `exclude` removes files, these too. `without`: paths that are
+    left out.
     """
     root = _root_of(folder)
     if not root.is_dir():
@@ -59,7 +88,11 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     with repository_of(root) as repository:
         listed = _listed(root, repository) if repository else walk(root, skip=_is_left_out)
         included = list(_included(root, include))
-        names = (name for name in chain(listed, included) if not _excluded(name, exclude))
+        names = (
+            name
+            for name in chain(listed, included)
+            if not _excluded(name, exclude) and not any(is_below(name, path) for path in without)
+        )
         found = {file.name: file for file in outgoing_files(root, names)}
         withheld = {name for name in found.keys() - set(included) if holds_credentials(found[name])}
         files = tuple(found[name] for name in sorted(found.keys() - withheld))
@@ -69,6 +102,23 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
     return Worktree(root=root, files=files, withheld=tuple(sorted(withheld)))
+
+
+def secret_files(spec: JobSpec) -> Callable[[Path], bool]:
+    """Return what tells whether a file holds the job's secrets, or is a link to one that does."""
+    named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
+    held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
+
+    def is_secret(path: Path) -> bool:
+        may_be = any(path.name == other.name for other in held) or (bool(held) and path.is_symlink())
+        return may_be and path.resolve() in held
+
+    return is_secret
+
+
+def is_below(name: str, folder: str) -> bool:
+    """Return whether a name is that of the folder, or of something in it."""
+    return name == folder or name.startswith(f"{folder}/")
 
 
 def code_of(path: Path) -> bytes:
@@ -97,27 +147,31 @@ def ignored_by_git(tree: Worktree) -> list[str]:
     return [path for path in listed if path not in shipped and not is_cache(path)]
 
 
-def why_not_shipped(
-    path: str, folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()
-) -> str | None:
-    """Say why a file of the folder is not shipped; None where it is, or where there is no such file.
+def why_not_shipped(path: str, spec: JobSpec) -> tuple[str, str] | None:
+    """Return what of a path in the code folder is here and not shipped, a folder with a slash, and why.
 
-    `path`: from the folder, of any origin.
+    `path`: from the folder, of any origin. None: it is shipped, or there is no such file or folder.
     """
-    root = _root_of(folder)
     inner = PurePosixPath(path)
+    if spec.code is None or inner.is_absolute() or ".." in inner.parts:
+        return None
+    root = _root_of(spec.code.path)
     try:
-        if inner.is_absolute() or ".." in inner.parts or not (root / inner).is_file():
+        lineage = [str(one) for one in (inner, *inner.parents) if one.name and (root / one).exists()]
+        tree = code_tree(spec) if lineage else Worktree(root=root, files=())
+        sent = (*tree.paths, *data_in_code(spec))
+        while lineage and any(is_below(name, lineage[-1]) or is_below(lineage[-1], name) for name in sent):
+            lineage.pop()
+        if not lineage:
             return None
-        tree = worktree(folder, exclude, include)
-        if str(inner) in tree.paths:
-            return None
-        if str(inner) in tree.withheld:
-            return "left out, since it holds credentials"
-        if _excluded(str(inner), exclude):
-            return "named by code.exclude"
+        found = lineage[-1]
+        name = f"{found}/" if (root / found).is_dir() else found
+        if found in tree.withheld:
+            return name, "left out, since it holds credentials"
+        if _excluded(found, spec.code.exclude):
+            return name, "named by code.exclude"
         with repository_of(root) as repository:
-            return "ignored by git" if repository else "left out, as caches are"
+            return name, "ignored by git" if repository else "left out, as caches are"
     except (OSError, ValueError, UsageError):
         return None
 
@@ -210,5 +264,5 @@ def _check_size(root: Path, files: Sequence[OutgoingFile]) -> None:
         raise UsageError(
             f"the code in {root} is {sizes.total() / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:.0f} MB; "
             f"the largest part is {largest} with {size / 1e6:.0f} MB",
-            hint=f"leave it out: code.exclude: [{largest}]",
+            hint=f"if the program reads it: data: [{{path: {largest}}}], else: code.exclude: [{largest}]",
         )

@@ -59,7 +59,11 @@ class CodeStore:
             is_new = not self.archive(digest).exists()
             packed.replace(self.archive(digest))
         if is_new:
-            self._prune()
+            needed, before = set(self._needed()), time.time() - _FRESH_S
+            for path in self._folder.iterdir():
+                with suppress(OSError):
+                    if path.name.partition(".")[0] not in needed and path.stat().st_mtime < before:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
         return digest
 
     def archive(self, digest: str) -> Path:
@@ -87,13 +91,6 @@ class CodeStore:
         except (OSError, RecordError):
             return None
         return found
-
-    def _prune(self) -> None:
-        needed, before = set(self._needed()), time.time() - _FRESH_S
-        for path in self._folder.iterdir():
-            with suppress(OSError):
-                if path.name.partition(".")[0] not in needed and path.stat().st_mtime < before:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def changed_files(record: CodeRecord, tree: Worktree) -> list[str]:

@@ -30,7 +30,8 @@ def holds_credentials(file: OutgoingFile) -> bool:
         return True
     if path.suffix.lower() in _CODE or b"\0" in (content := _head(file)):
         return False
-    text = content.decode(errors="replace")
+    # The query and the fragment of a link name files, checksums and places, too: only a name tells.
+    text = re.sub("[?#]", " ", content.decode(errors="replace"))
     return SECRET in hide_forms(text) or any(
         is_secret_name(name)
         and re.search(r"\d", value) is not None

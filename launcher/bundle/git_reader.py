@@ -245,7 +245,12 @@ def _output_of(
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            _limit_memory(process.pid)
+            if sys.platform == "linux":
+                import resource
+
+                limits = (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES)
+                with suppress(OSError, ValueError):  # its limit is lower already
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, limits)
             try:
                 output, errors = process.communicate(os.fsencode(text), timeout=_USUAL_S)
             except subprocess.TimeoutExpired:
@@ -258,14 +263,6 @@ def _output_of(
     if process.returncode not in (0, ok):
         raise UsageError(f"git cannot read {top}: {errors.decode(errors='replace').strip()[-300:]}")
     return output.decode(errors="surrogateescape")
-
-
-def _limit_memory(pid: int) -> None:
-    if sys.platform == "linux":
-        import resource
-
-        with suppress(OSError, ValueError):  # its limit is lower already
-            resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 
 def _refuse_odd_files(top: Path) -> None:

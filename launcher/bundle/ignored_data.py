@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.bundle.checkout import Worktree, code_of, ignored_by_git, worktree
+from vastrun.launcher.bundle import checkout
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 
@@ -34,9 +34,14 @@ def ignored_data(spec: JobSpec) -> list[str]:
     """
     if spec.code is None or spec.command is None:
         return []
+    sent = checkout.data_in_code(spec)
     try:
-        tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
-        ignored = ignored_by_git(tree)
+        tree = checkout.code_tree(spec)
+        ignored = [
+            path
+            for path in checkout.ignored_by_git(tree)
+            if not any(checkout.is_below(path, one) for one in sent)
+        ]
     except (UsageError, OSError):
         return []
     candidates = [path for path in ignored if not _is_output(path, spec)]
@@ -47,14 +52,14 @@ def ignored_data(spec: JobSpec) -> list[str]:
         words.update(_WORD.findall(text))
         folders.update(str(PurePosixPath(path.decode(errors="replace"))) for path in _PATH.findall(text))
     paths = list(map(PurePosixPath, candidates))
-    files = [path for path in paths if _is_data(path) and path.name.encode(errors="replace") in words]
+    files = [
+        path
+        for path in paths
+        if path.suffix not in {"", *_WRITTEN} and path.name.encode(errors="replace") in words
+    ]
     folders -= {str(folder) for path in files for folder in path.parents}
     named = {f"{folder}/" for path in paths if (folder := _folder_of(path, folders))}
     return sorted({*map(str, files), *named})
-
-
-def _is_data(path: PurePosixPath) -> bool:
-    return path.suffix not in {"", *_WRITTEN}
 
 
 def _folder_of(path: PurePosixPath, folders: Collection[str]) -> str:
@@ -70,13 +75,13 @@ def _is_output(path: str, spec: JobSpec) -> bool:
     return is_named or PurePosixPath(path).name.startswith(".")
 
 
-def _texts(tree: Worktree, spec: JobSpec) -> Iterator[bytes]:
+def _texts(tree: checkout.Worktree, spec: JobSpec) -> Iterator[bytes]:
     yield " ".join(spec.command or ()).encode(errors="replace")
     left = _MAX_CODE_BYTES
     for path in map(Path, tree.paths):
         if path.suffix not in _CODE:
             continue
-        content = code_of(tree.root / path)
+        content = checkout.code_of(tree.root / path)
         left -= len(content)
         if left < 0:
             return

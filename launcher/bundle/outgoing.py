@@ -104,6 +104,8 @@ def _inner_target(root: Path, link: Path) -> str:
     target = Path(os.path.realpath(link))
     if not target.is_relative_to(root):
         name = link.relative_to(root).as_posix()
-        hint = f"replace the link with the file it points to, or leave it out: code.exclude: [{name}]"
-        raise UsageError(f"{link} points out of the code folder, to {target}", hint=hint)
+        hint = (
+            f"replace the link with the file it points to, or leave it out (of code: code.exclude: [{name}])"
+        )
+        raise UsageError(f"{link} points out of its folder, to {target}", hint=hint)
     return os.path.relpath(target, os.path.realpath(link.parent))

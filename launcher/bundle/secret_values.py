@@ -47,7 +47,11 @@ class SecretValues:
 
     def _stored_value(self, secret: Secret) -> str:
         if secret.file is not None:
-            return _from_file(secret.name, _path(secret.file))
+            path = _path(secret.file)
+            text = _text_of(secret.name, path).rstrip("\r\n")
+            if not text or "\0" in text:
+                raise JobValueError(f"secrets: {secret.name} in {path} is empty or contains a NUL character")
+            return text
         if secret.env_file is not None:
             return _from_env_file(secret.name, _path(secret.env_file))
         value = self._environment.get(secret.name, "")
@@ -73,14 +77,6 @@ class SecretValues:
 
 def _path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
-
-
-def _from_file(name: str, path: Path) -> str:
-    """Return the file's text without the line break at its end. No error has anything of it."""
-    value = _text_of(name, path).rstrip("\r\n")
-    if not value or "\0" in value:
-        raise JobValueError(f"secrets: {name} in {path} is empty or contains a NUL character")
-    return value
 
 
 def _from_env_file(name: str, path: Path) -> str:

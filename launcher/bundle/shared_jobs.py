@@ -57,7 +57,13 @@ class SharedJobs:
             if content is not None and self._store is not None:
                 if name != names[0]:
                     self._store.replace(names[0], content)  # for a retry of this one
-                return _unpacked(content)
+                head, _, code = content.partition(b"\n")
+                fields = json.loads(head)
+                return SharedJob(
+                    code=code if fields["has_code"] else None,
+                    about=fields["about"],
+                    secrets=base64.b64decode(fields["secrets"]),
+                )
         there = run.home.partition("~")[0] or "another computer"
         why = f"VASTRUN_TEAM_KEY was not set there, or the code is larger than {MAX_CODE_BYTES >> 20} MB"
         raise UsageError(
@@ -81,13 +87,3 @@ def _packed(job: SharedJob) -> bytes:
         "has_code": job.code is not None,
     }
     return json.dumps(head).encode() + b"\n" + (job.code or b"")
-
-
-def _unpacked(content: bytes) -> SharedJob:
-    head, _, code = content.partition(b"\n")
-    fields = json.loads(head)
-    return SharedJob(
-        code=code if fields["has_code"] else None,
-        about=fields["about"],
-        secrets=base64.b64decode(fields["secrets"]),
-    )

@@ -76,7 +76,7 @@ REPLACES_DRIVERS = frozenset(
 EXAMPLES = """\b
 Examples:
   vastrun launch quickstart.yaml        train, and download the outputs
-  vastrun launch job.yaml -d            the same, detached once it trains
+  vastrun launch job.yaml -d            the same, in the background
   vastrun logs -f last                  follow the newest run's log
   vastrun why last                      why it ended, with the proofs
 """
@@ -89,7 +89,7 @@ EXIT_CODES: Mapping[int, str] = {
     4: "the provider rejected the key",
     5: "the run failed",
     6: "the run hung",
-    7: "the machine was preempted or lost",
+    7: "the machine was preempted or lost, or outputs were lost with it",
     8: "no offer fits the job",
     9: "a time or money limit was reached, or a budget has no room for a run",
     10: "unknown: a proof of success is missing, or two contradict each other",

@@ -169,7 +169,7 @@ def detached_text(
         [
             f"{name} continues in the background: {driver}",
             f"  {what} the outputs, destroys machines and starts retries. This terminal may be closed.",
-            "  If this computer sleeps, training continues; the driver continues when it wakes.",
+            "  If this computer sleeps, a training continues; the driver continues when it wakes.",
             f"  {outputs}",
             f"  {_checkpoints(pushed_to)}",
             f"  {_notified(notifies)}",

@@ -10,22 +10,15 @@ import click
 from vastrun.launcher.api.batches import request_stop, retry_points
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import results_of, row_in, states_in
+from vastrun.launcher.cli import batch_submit
 from vastrun.launcher.cli.background import replace_dead_drivers
-from vastrun.launcher.cli.batch_submit import (
-    BatchLines,
-    detach_option,
-    drive,
-    early_stop_option,
-    open_runs_of,
-    show_results,
-    submit_command,
-)
 from vastrun.launcher.cli.options import json_option, plain_option
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
+from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
     BatchDetails,
     BatchDocument,
@@ -69,7 +62,7 @@ def command(ctx: click.Context) -> None:
         replace_dead_drivers(ctx.obj)
 
 
-command.add_command(submit_command)
+command.add_command(batch_submit.submit_command)
 
 
 @command.command("status")
@@ -110,8 +103,11 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     app: App = ctx.obj
     interrupts = app.interrupts(views=True)
-    screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
-    lines, ended = BatchLines(screen), {s.point.id for s in states_in(app.ledger(), name) if s.verdict}
+    screen = app.screens.of_many(app.now(), lambda: batch_submit.open_runs_of(app, name))
+    lines, ended = (
+        batch_submit.BatchLines(screen),
+        {s.point.id for s in states_in(app.ledger(), name) if s.verdict},
+    )
     try:
         with interrupts.listening():
             while True:
@@ -126,13 +122,13 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
                 interrupts.sleep(2.0)
     finally:
         screen.close()
-    show_results(app, row.batch, row.states, as_json=as_json)
+    batch_submit.show_results(app, row.batch, row.states, as_json=as_json)
 
 
 @command.command("resume")
 @name_argument
-@early_stop_option
-@detach_option
+@batch_submit.early_stop_option
+@batch_submit.detach_option
 @plain_option
 @json_option
 @click.pass_context
@@ -143,7 +139,7 @@ def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: b
         raise click.UsageError("--no-early-stop and --detach exclude each other")
     app.driver_ledger().batches.get(name)
     app.ledger().batches.reopen(name)
-    ctx.exit(drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
+    ctx.exit(batch_submit.drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
 
 
 @command.command("stop")
@@ -158,11 +154,11 @@ def stop_command(ctx: click.Context, name: str) -> None:
     app: App = ctx.obj
     ledger = app.ledger()
     asked = request_stop(ledger, name)
-    say(f"asked {asked} runs of {name} to stop", err=True)
+    say(f"asked {how_many(asked, 'run')} of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; stopping its runs from here", err=True)
         try:
-            code = drive(app, name, as_json=False)
+            code = batch_submit.drive(app, name, as_json=False)
         except HeldError as held:  # another launcher has started since, and obeys the request
             say(f"{held}; it stops the runs", err=True)
         else:
@@ -184,7 +180,7 @@ def results_command(app: App, name: str, as_json: bool, as_csv: bool) -> None:
         rows = results_of(states, batch.spec.objective, app.now())
         csv.writer(sys.stdout, lineterminator="\n").writerows(results_csv(rows, batch.spec))
         return
-    show_results(app, batch, states, as_json=as_json)
+    batch_submit.show_results(app, batch, states, as_json=as_json)
 
 
 @command.command("retry")
@@ -203,5 +199,5 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     """
     app: App = ctx.obj
     count = retry_points(app.driver_ledger(), name, cause)
-    say(f"retrying {count} points of {name}", err=True)
-    ctx.exit(drive(app, name, as_json=as_json))
+    say(f"retrying {how_many(count, 'point')} of {name}", err=True)
+    ctx.exit(batch_submit.drive(app, name, as_json=as_json))

@@ -14,20 +14,13 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
+from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, same_results, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
+from vastrun.launcher.cli import options
 from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.job_files import listed_files, note_changed_code
-from vastrun.launcher.cli.options import (
-    confirm,
-    json_option,
-    plain_option,
-    provider_option,
-    set_option,
-    yes_option,
-)
 from vastrun.launcher.cli.output import note, say, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
@@ -101,16 +94,16 @@ class Submission:
 
 @click.command("submit")
 @click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
-@provider_option
+@options.provider_option
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
 )
 @early_stop_option
 @detach_option
 @dry_run_option
-@yes_option
-@plain_option
-@json_option
+@options.yes_option
+@options.plain_option
+@options.json_option
 @click.pass_context
 def submit_command(
     ctx: click.Context,
@@ -172,7 +165,7 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     check_upload(packer, job, file.resolve().parent, note)
     check_values_used(job, loaded.unmentioned)
     former = _former_code(ledger, spec.name)
-    points, search = with_kept_code(points, loaded.search, packer)
+    points, search = pack_code(points, loaded.search, packer)
     now = app.now()
     plan = price(spec, points, market, ledger, now, search, app.budgets(now))
     if submission.dry_run:
@@ -182,7 +175,7 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     check_can_start(ledger, plan, folder)
     if not market.free:
         count, max_usd = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
-        confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=submission.yes)
+        options.confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=submission.yes)
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
@@ -325,7 +318,7 @@ def hint_for_sweep(hint: str) -> str:
 @click.command("sweep")
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
-@provider_option
+@options.provider_option
 @click.option("--usd", type=click.FloatRange(0, min_open=True), help="Budget of all runs together.")
 @click.option(
     "--parallel",
@@ -352,7 +345,7 @@ def hint_for_sweep(hint: str) -> str:
 @click.option(
     "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune lagging runs after this step."
 )
-@set_option
+@options.set_option
 @reuse_option
 @click.option("--name", help="Name of the batch [JOB-sweep].")
 @click.option(
@@ -360,9 +353,9 @@ def hint_for_sweep(hint: str) -> str:
 )
 @detach_option
 @dry_run_option
-@yes_option
-@plain_option
-@json_option
+@options.yes_option
+@options.plain_option
+@options.json_option
 @click.pass_context
 def sweep_command(
     ctx: click.Context,

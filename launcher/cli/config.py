@@ -67,7 +67,9 @@ def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> N
 def set_command(app: App, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
     set_value(_file(app), key, value)
-    _report_change(app, f"{key} is {value}")
+    say(f"{key} is {value} in {_file(app)}", err=True)
+    for fault in app.settings().faults:
+        say(f"note: {fault}", err=True)
 
 
 @config_command.command("path")
@@ -80,12 +82,6 @@ def path_command(app: App) -> None:
 def _file(app: App) -> Path:
     assert app.config_file is not None
     return app.config_file
-
-
-def _report_change(app: App, change: str) -> None:
-    say(f"{change} in {_file(app)}", err=True)
-    for fault in app.settings().faults:
-        say(f"note: {fault}", err=True)
 
 
 class SettingDocument(Document):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,27 +13,22 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, set_error_run, show
 from vastrun.launcher.commands.plan import plan_of
-from vastrun.launcher.core import Cost, Run, UserRequest
-from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.core import Run, UserRequest, Verdict
 from vastrun.launcher.core.bills import cost_usd, counted_of, max_cost_usd
 from vastrun.launcher.core.errors import NoOfferError, UsageError, VastrunError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from vastrun.launcher.core.verdict import EXIT_CODE_OF
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.offer_check import PYPI_FILE
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.vast import VastProvider, account
 from vastrun.launcher.providers.vast.conformance.assumptions import (
-    ASSUMPTIONS,
     Comparison,
     State,
-    Value,
-    When,
-    compare,
 )
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from vastrun.launcher.providers.vast.conformance.observed_vast import AfterRun, ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import WATCH_S, ObservedVast
 from vastrun.launcher.providers.vast.conformance.recorder import (
     ApiRecorder,
     Record,
@@ -43,7 +39,7 @@ from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.table import facts, table
+from vastrun.launcher.ui.render.table import facts, short, table
 
 _PROVIDER = "vast"
 JOB = "conformance.yaml"
@@ -53,31 +49,30 @@ SETTLEMENT_S = 900.0
 """Seconds after the end when charges are expected to be listed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConformanceRequest:
-    """Options of a conformance run."""
+def rent(
+    app: App,
+    spec: JobSpec,
+    *,
+    yes: bool,
+    as_json: bool,
+    download_url: str = PYPI_FILE,
+    watch_s: float = WATCH_S,
+) -> int:
+    """Rent a machine, run the job there, show the comparison; return the exit code.
 
-    usd: float
-    gpus: int
-    sets: Sequence[str]
-    file: Path | None
-    watch_s: float
-    download_url: str | None
-    yes: bool
-    as_json: bool
-
-
-def rent(app: App, request: ConformanceRequest) -> int:
-    """Rent a machine, run the job there, show the comparison; return the exit code."""
+    `download_url`: what the machine downloads. `watch_s`: for how long a destroyed machine is watched.
+    """
     began = app.now()
-    spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = app.interrupts()
-    examination = ConformanceRun(
-        app.provider(_PROVIDER),
-        ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
+    recorder = ApiRecorder()
+    observed = ObservedVast(
+        require_vast(app.provider(_PROVIDER)),
+        recorder,
         lambda: interrupts.current() is not UserRequest.NONE,
+        download_url=download_url,
+        watch_s=watch_s,
     )
-    app = app.with_changes(provider=lambda _: examination.provider)
+    app = app.with_changes(provider=lambda _: observed)
     run: Run | None = None
     error: VastrunError | None = None
     try:
@@ -86,24 +81,21 @@ def rent(app: App, request: ConformanceRequest) -> int:
             raise plan.refusals[0]
         offer = offer_text(plan.spec, plan.offers[0])
         limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-        confirm(
-            f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-            yes=request.yes,
-        )
+        confirm(f"rent {offer} to check the assumptions about Vast. {limits}", yes=yes)
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
         if error is None:
             run, error = _drive(app, interrupts, spec, began)
-        examination.check_after_run()
+        observed.check_after_run()
     run = None if run is None else app.ledger().get(run.id)
-    path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
-    report = examination.report(run, began, app.now())
-    write_record(path, report.record)
-    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json)
+    path = Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    record = record_of(recorder, run, began, app.now())
+    write_record(path, record)
+    _show(record, path, as_json=as_json)
     if error is not None:
         raise error
-    return report.exit_code
+    return record.exit_code
 
 
 def settle(app: App, path: Path, *, as_json: bool) -> int:
@@ -111,11 +103,10 @@ def settle(app: App, path: Path, *, as_json: bool) -> int:
     record = settled(read_record(path), app.provider(_PROVIDER), app.now())
     if record.billed_usd is not None:
         write_record(path, record)
-    report = report_of(record)
-    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
+    _show(record, path, as_json=as_json)
     if record.billed_usd is None:
         say("there is no charge for this machine yet; try again in a few minutes", err=True)
-    return report.exit_code
+    return record.exit_code
 
 
 def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tuple[Run, VastrunError | None]:
@@ -131,30 +122,6 @@ def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tup
             return run, error
 
 
-class MachineCostDocument(Document, Cost):
-    """The cost of the machine by the ledger."""
-
-    printed_properties = ("usd",)
-
-    run_usd: float
-    """Cost of all machines of the run."""
-
-
-class AssumptionRow(Document):
-    """An assumption with its observation."""
-
-    name: str
-    state: State
-    text: str
-    assumed: str
-    seen: Value | None
-    """Observed value; null if nothing was observed."""
-    seen_text: str
-    how: str
-    rests: str
-    when: When
-
-
 class Conformance(Document):
     """The behaviour of the live service."""
 
@@ -162,68 +129,51 @@ class Conformance(Document):
     file: str
     run: str
     """Id of the run; empty if no offer fitted."""
-    verdict: RunVerdict | None
-    counted: MachineCostDocument
+    verdict: Verdict | None
+    counted_usd: float
+    """Cost of the machine by the ledger."""
+    run_usd: float
+    """Cost of all machines of the run by the ledger."""
     billed_usd: float | None
     """Charges of the provider; null if not settled yet."""
-    rows: Sequence[AssumptionRow]
+    rows: Sequence[Comparison]
 
     @classmethod
-    def of(cls, report: ConformanceReport, path: str) -> Conformance:
-        """Make the document of a report. `path`: the file of observations."""
-        record = report.record
+    def of(cls, record: Record, path: Path) -> Conformance:
+        """Make the document of a record. `path`: its file."""
         return cls.fill(
-            report,
             record,
-            file=path,
+            file=str(path),
             verdict=record.verdict or None,
-            counted=MachineCostDocument.fill(record.counted, record),
-            rows=[
-                AssumptionRow.fill(one, one.assumption, assumed=str(one.assumption.assumed))
-                for one in report.comparisons
-            ],
+            counted_usd=record.counted.usd,
+            rows=record.comparisons,
         )
 
 
-def conformance_text(report: ConformanceReport, path: str) -> str:
-    """Write a report. `path`: the file of observations."""
-    deviations = map(_deviation, report.deviating)
-    rows = [
-        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
-        for one in report.comparisons
-    ]
-    return "\n\n".join(
-        [_summary(report, path), table(("", "ASSUMPTION", "ASSUMED", "SEEN"), rows), *deviations]
-    )
-
-
-def _summary(report: ConformanceReport, path: str) -> str:
-    record = report.record
+def conformance_text(record: Record, path: Path) -> str:
+    """Write a report. `path`: the file of the record."""
+    rows = record.comparisons
+    lines = [(one.state, one.name, short(one.assumed, 22), short(one.seen_text, 24)) for one in rows]
+    deviations = [_deviation(one) for one in rows if one.state is State.DEVIATES]
+    count = Counter(one.state for one in rows)
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
-    count = {state: sum(one.state is state for one in report.comparisons) for state in State}
-    return facts(
-        [
-            ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
-            ("machine", record.machine if record.instance else "none was rented"),
-            ("ledger", usd(record.run_usd)),
-            ("bill", _bill(report, path)),
-            *([("trials", _trials(record))] if record.trials else []),
-            ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
-            ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
-            ("file", f"{path}   (holds no secret; attach it to an issue)"),
-        ]
-    )
+    summary = [
+        ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
+        ("machine", record.machine if record.instance else "none was rented"),
+        ("ledger", usd(record.run_usd)),
+        ("bill", _bill(record, path)),
+        ("rows", ", ".join(f"{count[state]} {state}" for state in State if count[state])),
+        ("untried", "whether Vast sends a scheduled end: its first hour comes after the run"),
+        ("file", f"{path}   (holds no secret; attach it to an issue)"),
+    ]
+    return "\n\n".join([facts(summary), table(("", "ASSUMPTION", "ASSUMED", "SEEN"), lines), *deviations])
 
 
-def _trials(record: Record) -> str:
-    """Write the machines of the trials, with their charges once they are settled."""
-    named = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
-    billed_usd = record.trials_billed_usd
-    return named if billed_usd is None else f"{named}: {usd(billed_usd)} charged"
+def _show(record: Record, path: Path, *, as_json: bool) -> None:
+    show(Conformance.of(record, path), conformance_text(record, path), as_json=as_json)
 
 
-def _bill(report: ConformanceReport, path: str) -> str:
-    record = report.record
+def _bill(record: Record, path: Path) -> str:
     if not record.instance:
         return ""
     if record.billed_usd is None:
@@ -231,109 +181,50 @@ def _bill(report: ConformanceReport, path: str) -> str:
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
 
 
-def _cut(text: str, column: int) -> str:
-    width = (20, 22, 24)[column]
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def _deviation(one: Comparison) -> str:
-    assumption = one.assumption
     return facts(
         [
             ("deviates", one.name),
-            ("", assumption.text),
-            ("assumed", str(assumption.assumed)),
+            ("", one.text),
+            ("assumed", one.assumed),
             ("seen", one.seen_text),
-            ("how", assumption.how),
-            ("rests on it", assumption.rests),
+            ("how", one.how),
+            ("rests on it", one.rests),
         ]
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConformanceReport:
-    """Result of a conformance run."""
-
-    record: Record
-    comparisons: Sequence[Comparison]
-
-    @property
-    def deviating(self) -> Sequence[Comparison]:
-        """The rows in which the service is not as assumed."""
-        return [one for one in self.comparisons if one.state is State.DEVIATES]
-
-    @property
-    def unseen(self) -> Sequence[Comparison]:
-        """The rows that were to be seen by now, and were not."""
-        settled = self.record.billed_usd is not None
-        return [
-            one
-            for one in self.comparisons
-            if one.state is State.NOT_SEEN
-            and (settled or one.assumption.when is When.RENT)
-            and (not one.assumption.follows or one.assumption.follows in self.record.seen)
-        ]
-
-    @property
-    def exit_code(self) -> int:
-        """A machine that may be there comes first, then what deviates, then how the run ended."""
-        if self.record.exit_code == EXIT_TEARDOWN_NOT_CONFIRMED:
-            return EXIT_TEARDOWN_NOT_CONFIRMED
-        if self.deviating:
-            return EXIT_DEVIATES
-        return self.record.exit_code or (EXIT_CODE_OF[Verdict.UNKNOWN] if self.unseen else 0)
-
-
-def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> JobSpec:
+def conformance_job(usd: float, sets: Sequence[str], now: float) -> JobSpec:
     """Return the job, with its limits. Raises JobFileError."""
     from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
 
     path = configs_dir() / JOB
     deadline = datetime.fromtimestamp(now + MAX_RUN_S, UTC).isoformat(timespec="seconds")
-    overrides = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")
+    overrides = (f"limits.usd={usd!r}", f"limits.deadline='{deadline}'")
     text = path.read_text(encoding="utf-8")
     return load_job(text, str(path), [*overrides, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
 
 
-class ConformanceRun:
-    """One conformance run, from before its order until its report."""
-
-    def __init__(self, provider: Provider, thorough: ProbeLevel, stopping: Callable[[], bool]) -> None:
-        """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
-        self._vast = require_vast(provider)
-        self._recorder = ApiRecorder()
-        self._thorough = thorough
-        self._stopping = stopping
-        self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
-        """Provider that records each answer while the run is driven."""
-
-    def check_after_run(self) -> None:
-        """Look at what costs nothing once the run is over."""
-        watch_s = self._thorough.watch_s
-        AfterRun(vast=self._vast, recorder=self._recorder, watch_s=watch_s, stopping=self._stopping).look()
-
-    def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
-        """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
-        seen, base = seen_in(self._recorder), Record(began_at=began, ended_at=now)
-        if run is None:
-            return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
-        alone = replace(run, rentals=())
-        return report_of(
-            Record(
-                run=run.id,
-                instance=self._recorder.instance_id,
-                machine="" if run.offer is None else run.offer.description[:200],
-                began_at=began,
-                ended_at=run.ended_at or now,
-                verdict="" if run.verdict is None else run.verdict.value,
-                exit_code=run.exit_code(),
-                counted=counted_of(alone, now),
-                tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
-                run_usd=cost_usd(run, now),
-                seen=seen,
-                trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
-            )
-        )
+def record_of(recorder: ApiRecorder, run: Run | None, began: float, now: float) -> Record:
+    """Return the record of what was seen; `run` is None where no offer fitted."""
+    record = Record(
+        began_at=began, ended_at=now, run_exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen_in(recorder)
+    )
+    if run is None:
+        return record
+    alone = replace(run, rentals=())
+    return replace(
+        record,
+        run=run.id,
+        instance=recorder.instance_id,
+        machine="" if run.offer is None else run.offer.description[:200],
+        ended_at=run.ended_at or now,
+        verdict="" if run.verdict is None else run.verdict.value,
+        run_exit_code=run.exit_code(),
+        counted=counted_of(alone, now),
+        tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
+        run_usd=cost_usd(run, now),
+    )
 
 
 def settled(record: Record, provider: Provider, now: float) -> Record:
@@ -346,37 +237,26 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     vast, recorder = require_vast(provider), ApiRecorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
-    everything = account.charges_of(vast.api, record.began_at, now)
-    charges = [one for one in everything if one.instance_id == record.instance]
+    charged = account.charges_of(vast.api, record.began_at, now)
+    charges = [one for one in charged if one.instance_id == record.instance]
     if not charges:
         return record
-    trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
     # The ratio of charged to counted dollars, for GPUs and for disk.
-    charged_usd = {"gpu": 0.0, "disk": 0.0}
-    for row in charges_of(recorder):
-        items = row.get("items")
-        for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and str(item.get("type")) in charged_usd:
-                charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
-    pairs = (
-        ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
-        ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
-    )
-    recorder.measured |= {
-        name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0
+    rows = [row.get("items") for row in charges_of(recorder)]
+    items = [item for row in rows if isinstance(row, list) for item in row if isinstance(item, dict)]
+    by_type = {
+        kind: sum(number_of(item.get("amount")) or 0.0 for item in items if item.get("type") == kind)
+        for kind in ("gpu", "disk")
     }
     billed_usd = sum(charge.usd for charge in charges)
-    if record.counted.usd > 0:
-        recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
-    bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
-    seen = {**record.seen, **bill}
-    return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
-
-
-def report_of(record: Record) -> ConformanceReport:
-    """Compare all that a record has."""
-    rows = [compare(name, row, record.seen.get(name)) for name, row in ASSUMPTIONS.items()]
-    return ConformanceReport(record=record, comparisons=rows)
+    pairs = (
+        ("charge.gpu", by_type["gpu"], record.counted.gpu_usd),
+        ("charge.disk", by_type["disk"], record.counted.storage_usd),
+        ("charge.total", billed_usd, record.counted.usd),
+    )
+    ratios = {name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0}
+    bill = {name: value for name, value in seen_in(recorder).items() if name == "charge.fields"}
+    return replace(record, billed_usd=billed_usd, seen={**record.seen, **bill, **ratios})
 
 
 def require_vast(provider: Provider) -> VastProvider:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -26,14 +26,8 @@ from vastrun.launcher.cost.reconciliation import (
 )
 from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render import costs
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.costs import (
-    Costs,
-    ReconciliationDocument,
-    costs_table,
-    report_csv,
-    report_text,
-)
 from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
@@ -131,39 +125,31 @@ def cost_command(
     With --by, --since, --until or --csv, show sums instead: the share of training, idle time and
     failed runs, and the cost per finished run and per thousand steps.
     """
+    now, ledger = app.now(), app.ledger()
     if not as_csv and all(value is None for value in (by_name, since, until)):
-        _list(app, run_name, as_json=as_json)
+        rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
+        show(costs.Costs.of(rows, now), costs.costs_table(rows, now, width=width()), as_json=as_json)
         return
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
-    now, ledger, calendar = app.now(), app.ledger(), Calendar()
     report = cost_report(
         ledger,
         with_nodes(ledger, the_run(app, run_name)) if run_name else ledger.runs(members=True),
         now,
         by=GroupBy(by_name or GroupBy.RUN),
-        since=_moment("--since", since, calendar.since, now),
-        until=_moment("--until", until, calendar.until, now),
-        calendar=calendar,
+        since=None if since is None else _moment("--since", since, now),
+        until=None if until is None else _moment("--until", until, now, is_end=True),
+        calendar=Calendar(),
     )
     if as_csv:
-        say(report_csv(report))
+        say(costs.report_csv(report))
     else:
-        show(report, report_text(report, width()), as_json=as_json)
+        show(report, costs.report_text(report, width()), as_json=as_json)
 
 
-def _list(app: App, run_name: str | None, *, as_json: bool) -> None:
-    """Show a line for each run, the newest first."""
-    now, ledger = app.now(), app.ledger()
-    rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
-    show(Costs.of(rows, now), costs_table(rows, now, width=width()), as_json=as_json)
-
-
-def _moment(
-    option: str, text: str | None, moment_of: Callable[[str, float], float], now: float
-) -> float | None:
+def _moment(option: str, text: str, now: float, *, is_end: bool = False) -> float:
     try:
-        return None if text is None else moment_of(text, now)
+        return Calendar().moment(text, now, is_end=is_end)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=option) from error
 
@@ -181,11 +167,10 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     """
     app: App = ctx.obj
     now, ledger = app.now(), app.ledger()
-    begin = _moment("--since", since, Calendar().since, now)
-    found = reconciliation(ledger, app.provider, now, now if begin is None else begin)
+    found = reconciliation(ledger, app.provider, now, _moment("--since", since, now))
     settled = settle(found.runs, ledger, app.who(), now)
     show(
-        ReconciliationDocument.of(found, settled),
+        costs.ReconciliationDocument.of(found, settled),
         reconciliation_text(found, settled, width()),
         as_json=as_json,
     )
@@ -229,12 +214,9 @@ def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
 
 def _why(one: ReconciledBill) -> str:
     left = () if one.explained else (f"{_NOT_EXPLAINED} {usd_sum([one.unexplained_usd])}",)
-    return ", ".join((*(_label(one, reason) for reason in one.reasons), *left)) or _NONE
-
-
-def _label(one: ReconciledBill, reason: DifferenceReason) -> str:
-    ran_on = f" for {one.bill.tail_s:.0f} s after the end" if reason is DifferenceReason.BILL_RAN_ON else ""
-    return REASONS[reason][0] + ran_on
+    ran_on = {DifferenceReason.BILL_RAN_ON: f" for {one.bill.tail_s:.0f} s after the end"}
+    labels = [REASONS[reason][0] + ran_on.get(reason, "") for reason in one.reasons]
+    return ", ".join((*labels, *left)) or _NONE
 
 
 def _difference(counted: Sequence[float], charged: Sequence[float]) -> str:

@@ -24,23 +24,7 @@ _NAME, _HEALTH = 16, 4
 @click.option(
     "--usd", type=click.FloatRange(0.01, 100), default=0.25, help="--rent: spend at most this amount [0.25]."
 )
-@click.option("--gpus", type=click.IntRange(1, 8), default=1, help="--rent: number of GPUs [1].")
 @set_option
-@click.option(
-    "--file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="--rent: write the observations to this file [conformance-RUN.json].",
-)
-@click.option(
-    "--watch",
-    "watch_s",
-    metavar="S",
-    type=click.FloatRange(0, 600),
-    default=60.0,
-    help="--rent: seconds to watch a destroyed machine [60].",
-)
-@click.option("--down-url", metavar="URL", help="--rent: URL that the machine downloads [a file on PyPI].")
 @click.option(
     "--settle",
     "settle_file",
@@ -56,11 +40,7 @@ def command(
     provider: str,
     rents: bool,
     usd: float,
-    gpus: int,
     sets: tuple[str, ...],
-    file: Path | None,
-    watch_s: float,
-    down_url: str | None,
     settle_file: Path | None,
     yes: bool,
     as_json: bool,
@@ -70,9 +50,9 @@ def command(
     A provider that is not set up is a warning, unless it is the chosen one. Exit code 0 if nothing fails.
     With a key for Vast, its search is checked too, free of charge.
 
-    With --rent, a short trial comes first: a machine by a bid, destroyed at once. Then a machine on Vast is
-    rented for at most ten minutes and runs a job of 20 steps, and each assumption about Vast is compared with
-    the observation. Exit code 0 if all agree, 12 if one deviates. --settle adds the bill.
+    With --rent, a machine on Vast is rented for at most ten minutes and runs a job of 20 steps, and each
+    assumption about Vast is compared with the observation. Exit code 0 if all agree, 12 if one
+    deviates. --settle adds the bill.
 
     \b
       vastrun doctor --rent
@@ -86,19 +66,9 @@ def command(
 
         ctx.exit(settle(app, settle_file, as_json=as_json))
     if rents:
-        from vastrun.launcher.cli.conformance import ConformanceRequest, rent
+        from vastrun.launcher.cli.conformance import conformance_job, rent
 
-        request = ConformanceRequest(
-            usd=usd,
-            gpus=gpus,
-            sets=sets,
-            file=file,
-            watch_s=watch_s,
-            download_url=down_url,
-            yes=yes,
-            as_json=as_json,
-        )
-        ctx.exit(rent(app, request))
+        ctx.exit(rent(app, conformance_job(usd, sets, app.now()), yes=yes, as_json=as_json))
     ctx.exit(_examine(app, provider, as_json=as_json))
 
 

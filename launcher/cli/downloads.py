@@ -13,14 +13,15 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
-from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, PullResult, Run
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, Phase, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import left_out_lines
+from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
 
 
 class PullDocument(Document):
@@ -62,10 +63,13 @@ def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as
         got = pull_path(run, services, path, folder=folder)
         not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
     damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
-    lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
+    count = how_many(got.files, "file")
+    lines = [f"{count}, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
     lines += [
         f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
     ]
+    if path is None and run.phase is Phase.TRAIN and read_job(run.spec_json).command is not None:
+        lines.append(f"what the program has just written: vastrun pull {run.id} PATH --out {folder}")
     document = PullDocument.fill(
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )

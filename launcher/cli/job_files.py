@@ -110,23 +110,27 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
 
     `local`: on this computer, where a program finds the user's own logins.
     """
-    if not local and (program := _imports_wandb(spec)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
+    wandb_programs = (name for name, tree in _programs(spec) if imports_of(tree).uses("wandb"))
+    if not local and (program := next(wandb_programs, None)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
         yield (
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import (
+        code_tree,
+        data_entry,
+        secret_files,
+    )  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 
     withheld, pointers = list[str](), list[str]()
     if spec.code is not None:
         with suppress(UsageError, OSError, RuntimeError):  # the upload says why
-            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
-            named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
-            known = {Path(text).expanduser().resolve() for text in named}
-            withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
+            tree = code_tree(spec)
+            is_secret = secret_files(spec)
+            withheld = [name for name in tree.withheld if not is_secret(tree.root / name)]
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
             for name in _named_programs(spec):
                 tail = f"/{posixpath.normpath(name)}"  # a script may change its folder first
@@ -135,14 +139,16 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
                     hint = f"; did you mean {near[0]}?" if near else ""
                     yield f"command: {name} is not among the files that are uploaded{hint}"
     ignored = "ignored by git, so not uploaded, and the code names {them}; "
-    ignored += "if the program reads {them}, add {them} to code.include"
+    ignored += "if the program reads {them}, add data: [{paths}]"
     secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
     secret += "or add {them} to code.include"
     unfetched = "git LFS has not fetched {them}: type git lfs pull"
     for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
-            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
+            entries = ", ".join(data_entry(path, spec) for path in paths[:_MAX_IGNORED])
+            entries += ", …" if paths[_MAX_IGNORED:] else ""
+            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)), paths=entries)
             yield f"{listed_files(paths)}: {told}"
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
@@ -188,11 +194,6 @@ def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
             f"{program}:{found.line}: {found.text} of Lightning{takes}, and this job starts {ranks} "
             f'ranks on a machine; set devices=int(os.environ["LOCAL_WORLD_SIZE"])'
         )
-
-
-def _imports_wandb(spec: JobSpec) -> str | None:
-    """Return the Python program of the command that imports wandb; None where none was found."""
-    return next((name for name, tree in _programs(spec) if imports_of(tree).uses("wandb")), None)
 
 
 def _named_programs(spec: JobSpec) -> list[str]:

@@ -16,30 +16,12 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
+from vastrun.launcher.cli import job_files, options
 from vastrun.launcher.cli.background import hand_over_run
-from vastrun.launcher.cli.job_files import (
-    first_attempt_of,
-    job_of,
-    print_warnings,
-    read_job_file,
-    resolve_auto,
-    with_tags,
-)
-from vastrun.launcher.cli.options import (
-    by_option,
-    confirm,
-    json_option,
-    maybe_job_argument,
-    plain_option,
-    provider_option,
-    set_option,
-    tag_option,
-    yes_option,
-)
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import lineage_of
-from vastrun.launcher.commands.plan import LaunchPlan, plan_of
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
@@ -49,7 +31,7 @@ from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
-from vastrun.launcher.ui.render.plan import PlanDocument, plan_text
+from vastrun.launcher.ui.render.plan import PlanDocument, plan_text, upload_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
 from vastrun.launcher.ui.render.table import facts
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lines, stage_lines, verdict_line
@@ -85,8 +67,8 @@ def drive_to_end(
     show_end(app, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
-    if interrupts.timed_out and run.phase is not Phase.ENDED:
-        return EXIT_TIMED_OUT
+    if is_detached and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT if interrupts.timed_out else 0
     return run.exit_code(interrupted=interrupts.interrupted)
 
 
@@ -98,11 +80,11 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
 
 
 @click.command("launch")
-@maybe_job_argument
-@set_option
-@by_option
-@tag_option
-@provider_option
+@options.maybe_job_argument
+@options.set_option
+@options.by_option
+@options.tag_option
+@options.provider_option
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
 )
@@ -111,13 +93,11 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
 @click.option("--again", metavar="RUN", help="Repeat this run: the same code, values and image.")
-@click.option(
-    "-d", "--detach", is_flag=True, help="Detach once training starts. The lease still bounds the run."
-)
+@click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and its costs; rent nothing.")
-@yes_option
-@plain_option
-@json_option
+@options.yes_option
+@options.plain_option
+@options.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -151,31 +131,36 @@ def command(
             raise click.UsageError(
                 "--again repeats a run as it was: without a job file, --set, --by and --from"
             )
-        former = first_attempt_of(app.driver_ledger().get(find_run(ledger, again).id))
+        former = job_files.first_attempt_of(app.driver_ledger().get(find_run(ledger, again).id))
         parent = None if former.parent is None else app.driver_ledger().get(former.parent)
-        spec = with_tags(_repeated(former), tags)
+        spec = job_files.with_tags(_repeated(former), tags)
         if ctx.get_parameter_source("provider") is ParameterSource.DEFAULT:
             provider = former.provider
     else:
         parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
-        spec = with_tags(_job(job_file, parent, sets, by), tags)
-        check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+        spec = job_files.with_tags(_job(job_file, parent, sets, by), tags)
+        spec = check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
-    spec = resolve_auto(app, spec)
+    spec = job_files.resolve_auto(app, spec)
     if program_of(spec).own_model:
         from vastrun.launcher.commands.estimate import try_model
 
         try_model(app.estimator(), spec, free=market.free, note=note)
     plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
-    print_warnings(spec, market, plan.offers)
+    job_files.print_warnings(spec, market, plan.offers)
     if dry_run:
         show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
+    note((text := upload_text(plan)) and f"data: {text}")
     asked_at = app.now()
-    _confirm_cost(plan, free=market.free, yes=yes)
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not market.free:
+        deadline = f"; {plan.deadline}" if plan.deadline else ""
+        options.confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
     began += app.now() - asked_at  # the user's thinking time does not count as run time
     work = _work(app, spec, provider=provider, out=out, parent=parent)
-    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    request = UserRequest.DETACH if detach else UserRequest.NONE
     ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
 
 
@@ -183,11 +168,11 @@ def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: s
     """Return the named job, else the job of the run to continue from."""
     if job_file is not None:
         say(f"reading {job_file}", err=True)
-        return read_job_file(job_file, sets, by)
+        return job_files.read_job_file(job_file, sets, by)
     if parent is None:
         raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
     say(f"using the job of {parent.id}: {parent.job}", err=True)
-    return job_of(parent, sets, by)
+    return job_files.job_of(parent, sets, by)
 
 
 def _repeated(run: Run) -> JobSpec:
@@ -202,15 +187,6 @@ def _repeated(run: Run) -> JobSpec:
     say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
     limits = replace(spec.limits, deadline=None)
     return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)
-
-
-def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
-    """Check the budgets and ask the user to agree to the cost. Raises BudgetError, UsageError."""
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not free:
-        deadline = f"; {plan.deadline}" if plan.deadline else ""
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
 
 
 def _work(

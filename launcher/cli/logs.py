@@ -20,18 +20,8 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.tail import is_large, text_from_last
 from vastrun.launcher.ui.document import keys_of
+from vastrun.launcher.ui.render import loglines
 from vastrun.launcher.ui.render.amounts import moment
-from vastrun.launcher.ui.render.loglines import (
-    CONTEXT,
-    LogFilter,
-    LogLine,
-    chosen,
-    first_error,
-    lines_of,
-    parse_line,
-    remembered,
-    shown,
-)
 
 
 @click.command("logs")
@@ -71,16 +61,16 @@ def command(
             f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
         )
     feed = feed_of(run, app.ledger(), app.provider(run.provider), node)
-    choice = LogFilter(rank=rank, since=None if since is None else _moment(since, app.now()))
+    choice = loglines.LogFilter(rank=rank, since=None if since is None else _moment(since, app.now()))
     form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
-    lines = chosen(written_lines(feed), choice, tail=tail)
+    lines = loglines.chosen(written_lines(feed), choice, tail=tail)
     if errors:
         lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
     _print(lines, form)
     if errors and note:
         say(note, err=True)
     if follow and not errors:
-        _print(chosen(new_lines(feed, app.clock().sleep), choice), form)
+        _print(loglines.chosen(new_lines(feed, app.clock().sleep), choice), form)
     if feed.note:
         say(feed.note, err=True)
 
@@ -100,13 +90,17 @@ def _span(value: str) -> float:
         raise click.BadParameter(f"{error.message}; or a date and time", param_hint="--since") from error
 
 
-def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterator[LogLine], str]:
+def _first_error(
+    lines: Iterable[loglines.LogLine], run: Run, only: str
+) -> tuple[Iterator[loglines.LogLine], str]:
     """Return the first error; without one, the last lines of the failed step or rank, with a note."""
     step, rank = ("", "") if only else _failed(run)
     if found := _last_traceback(run, only or rank):
         return iter(found), ""
-    last: dict[str, deque[LogLine]] = {source: deque(maxlen=CONTEXT) for source in ("", step or rank)}
-    found = first_error(remembered(lines, last), step)
+    last: dict[str, deque[loglines.LogLine]] = {
+        source: deque(maxlen=loglines.CONTEXT) for source in ("", step or rank)
+    }
+    found = loglines.first_error(loglines.remembered(lines, last), step)
     if found or run.cause is None:
         return iter(found), "" if found else "no line looks like an error"
     source = (step or rank) if last[step or rank] else ""
@@ -115,14 +109,14 @@ def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterato
     return iter(last[source]), note if last[source] else "the log is empty"
 
 
-def _last_traceback(run: Run, source: str) -> list[LogLine]:
+def _last_traceback(run: Run, source: str) -> list[loglines.LogLine]:
     """Return the last traceback of a rank in a large log, of which reading everything takes a minute."""
     log = Outputs(run).log
     if not source or run.phase is not Phase.ENDED or run.leader or not is_large(log):
         return []
     text = text_from_last(log, f" {source} Traceback (most recent call last)")
-    lines = (line for line in map(parse_line, lines_of(text)) if line is not None)
-    return first_error(line for line in lines if line.source == source)
+    lines = (line for line in map(loglines.parse_line, loglines.lines_of(text)) if line is not None)
+    return loglines.first_error(line for line in lines if line.source == source)
 
 
 def _failed(run: Run) -> tuple[str, str]:
@@ -134,13 +128,14 @@ def _failed(run: Run) -> tuple[str, str]:
     return "", "" if outcome.first_failure is None else f"rank{outcome.first_failure.rank}"
 
 
-def _print(lines: Iterable[LogLine], form: Callable[[LogLine], str]) -> None:
+def _print(lines: Iterable[loglines.LogLine], form: Callable[[loglines.LogLine], str]) -> None:
     for line in lines:
         say(form(line))
 
 
-def _as_text(timestamps: bool) -> Callable[[LogLine], str]:
-    def form(line: LogLine) -> str:
-        return f"{moment(line.at) + ' ' if timestamps else ''}{shown(line.origin)} {shown(line.text)}"
+def _as_text(timestamps: bool) -> Callable[[loglines.LogLine], str]:
+    def form(line: loglines.LogLine) -> str:
+        text = f"{loglines.shown(line.origin)} {loglines.shown(line.text)}"
+        return f"{moment(line.at)} {text}" if timestamps else text
 
     return form

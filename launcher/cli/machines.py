@@ -10,18 +10,9 @@ import click
 
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app import App
+from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.launch import drive_to_end
-from vastrun.launcher.cli.options import (
-    confirm,
-    job_argument,
-    json_option,
-    lenient_provider_option,
-    provider_option,
-    seconds,
-    set_option,
-    yes_option,
-)
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
@@ -40,36 +31,37 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.core import NOTHING, Cost, Run, RunNetwork, UserRequest
-from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError
+from vastrun.launcher.core import NOTHING, Cost, Driver, Run, RunNetwork, UserRequest
+from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, host_records
+from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, blames_host, host_records
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd
 from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
 from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
-_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
+_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WHAT")
 
 
 @click.command("reap")
-@lenient_provider_option
-@yes_option
+@options.lenient_provider_option
+@options.yes_option
 @click.option("--dry-run", is_flag=True, help="List them and destroy nothing.")
 @click.option(
     "--from-ledger",
     metavar="ID",
     help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
-@json_option
+@options.json_option
 @click.pass_context
 def reap_command(
     ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
@@ -93,7 +85,8 @@ def _reap(
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = app.provider(provider)
-    leases = _left_to_leases(app, market.name)
+    runs = [run for run in app.ledger().runs(open_only=True, members=True) if run.provider == market.name]
+    leases = [row for row in rows_of(app.ledger(), runs, app.now()) if row.lease is not None]
     try:
         found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
     except (AuthError, ProviderError):
@@ -117,12 +110,15 @@ def _reap(
     if from_ledger is not None:
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
-    confirm(
+    options.confirm(
         f"destroy {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}",
         yes=yes,
     )
     services = services_for(app, provider, app.now())
-    gone = [*reap(chosen, services), *remove_networks(networks, services)]
+    gone = [
+        *reap(chosen, services, warn=lambda text: say(f"warning: {text}", err=True)),
+        *remove_networks(networks, services),
+    ]
     left = [one for one in (*ids, *names) if one not in gone]
     lines = "\n".join(f"{one} destroyed" for one in gone)
     ended = _cancel_ends(app, market, gone)
@@ -132,13 +128,6 @@ def _reap(
         say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
     # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
-
-
-def _left_to_leases(app: App, provider: str) -> list[RunRow]:
-    """Return the provider's open runs whose machines are left to their leases."""
-    ledger = app.ledger()
-    runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
-    return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
 def _networks(app: App, market: Provider) -> list[RunNetwork]:
@@ -216,17 +205,37 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 
 
 @click.command("hosts")
-@json_option
+@click.option("--allow", metavar="HOST", help="Rent HOST again, and what is avoided for its failures.")
+@options.json_option
 @click.pass_obj
-def hosts_command(app: App, as_json: bool) -> None:
-    """List the machines that were rented, the worst first, and show which are avoided for now.
+def hosts_command(app: App, allow: str | None, as_json: bool) -> None:
+    """List the machines that were rented, the worst first, and show which are avoided, why and for how long.
 
     One failure excludes a machine for a day, several for longer; their weight halves every week. All machines
     at its public address are avoided with it, and all of its owner's account after failures on two of them.
     """
     now = app.now()
+    if allow is not None:
+        count = _forgive(app, allow)
+        note(f"{how_many(count, 'failure')} of {allow} no longer {'counts' if count == 1 else 'count'}")
     records = host_records(app.ledger().runs(members=True), now)
     show(Hosts(hosts=records), hosts_table(records, now, width()), as_json=as_json)
+
+
+def _forgive(app: App, host: str) -> int:
+    """Let no failure on the host count any more. Return the number of those that did."""
+    failed = [run for run in app.ledger().runs(members=True) if run.host == host and blames_host(run)]
+    if not failed:
+        raise UsageError(f"no failure of {host} counts", hint="vastrun hosts")
+    for run in failed:
+        services = services_for(app, run.provider, run.created_at)
+        services.ledger.hold(run.id, Driver(who=services.who, until=app.now() + DRIVER_TIMEOUT_S))
+        try:
+            now = services.ledger.get(run.id)
+            services.ledger.save(replace(now, meter=replace(now.meter, is_forgiven=True)), who=services.who)
+        finally:
+            services.ledger.release(run.id, services.who)
+    return len(failed)
 
 
 def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
@@ -242,7 +251,9 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
             "-"
             if record.last_failure_at is None
             else f"{record.last_cause}, {duration(now - record.last_failure_at)}",
-            record.avoided or "no",
+            "no"
+            if record.avoided_until is None
+            else f"{record.avoided}, {rough(record.avoided_until - now)}",
             record.description,
         )
         for record in records
@@ -255,15 +266,15 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
 
 
 @click.command("hold")
-@job_argument
-@set_option
-@provider_option
+@options.job_argument
+@options.set_option
+@options.provider_option
 @click.option(
     "--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of concurrent runs."
 )
 @click.option(
     "--idle",
-    type=seconds,
+    type=options.seconds,
     default="10m",
     show_default=True,
     metavar="TIME",
@@ -271,8 +282,8 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
 )
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
 @click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
-@yes_option
-@json_option
+@options.yes_option
+@options.json_option
 @click.pass_context
 def hold_command(
     ctx: click.Context,
@@ -295,7 +306,7 @@ def hold_command(
     began = app.now()
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
-    check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
+    job = check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
     job = resolve_auto(app, job)
     spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
     _agree(app, spec, provider, slots, began, yes=yes)
@@ -329,4 +340,4 @@ def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, 
     if plan.refusals:
         raise plan.refusals[0]
     if not market.free:
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)
+        options.confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)

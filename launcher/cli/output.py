@@ -12,15 +12,7 @@ from pathlib import Path
 import click
 
 from vastrun.contract.secrets import hide_forms
-from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.errors import (
-    AccountMismatchError,
-    JobFileError,
-    JobValueError,
-    StorageError,
-    UsageError,
-    VastrunError,
-)
+from vastrun.launcher.core import Phase, Run, errors
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
 from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.gate.text import printable
@@ -73,30 +65,30 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
     """Turn vastrun's errors and interrupts into a message and an exit code."""
     try:
         yield
-    except VastrunError as error:
+    except errors.VastrunError as error:
         if ctx.params.get("debug"):
             traceback.print_exception(error)
         say("\n".join(_lines(ctx, error)), err=True)
         ctx.exit(error.exit_code)
     except SystemExit as error:  # no command of vastrun ends like this, but code that it calls may
         say(f"error: a plug-in or a library ended the command: SystemExit: {error}", err=True)
-        ctx.exit(VastrunError.exit_code)
+        ctx.exit(errors.VastrunError.exit_code)
     except (KeyboardInterrupt, click.Abort):
         say("\ninterrupted", err=True)
         ctx.exit(EXIT_INTERRUPTED)
 
 
-def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
-    if isinstance(error, JobFileError):
+def _lines(ctx: click.Context, error: errors.VastrunError) -> list[str]:
+    if isinstance(error, errors.JobFileError):
         return [f"error: {fault}" for fault in error.faults]
-    job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, JobValueError) else None
+    job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, errors.JobValueError) else None
     lines = [f"error: {job_file}: {error}" if job_file else f"error: {error}"]
     if error.__cause__ is not None and _adds_information(error.__cause__, str(error)):
         lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
     if error.hint:
         lines.append(f"try:   {error.hint}")
     run = ctx.meta.get(_RUN)
-    if run is None or isinstance(error, UsageError):
+    if run is None or isinstance(error, errors.UsageError):
         return lines
     return lines + _about(ctx, run, error)
 
@@ -107,7 +99,7 @@ def _adds_information(cause: BaseException, message: str) -> bool:
     return reason not in message
 
 
-def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
+def _about(ctx: click.Context, run: Run, error: errors.VastrunError) -> list[str]:
     """Return lines with the run's cost so far, its log and its lease."""
     from vastrun.launcher.cost.statement import with_nodes  # when a command fails
 
@@ -115,13 +107,13 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     try:
         run = ctx.obj.ledger().get(run.id)
         machines = with_nodes(ctx.obj.ledger(), run)
-    except StorageError:
-        if not isinstance(error, StorageError):
+    except errors.StorageError:
+        if not isinstance(error, errors.StorageError):
             raise
     spent = usd(total_usd(machines, ctx.obj.now()))
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
-    if isinstance(error, AccountMismatchError):
+    if isinstance(error, errors.AccountMismatchError):
         from vastrun.launcher.commands.queries import lease_remaining, with_cost  # when a command fails
         from vastrun.launcher.ui.render.verdict import lease_line
 
@@ -130,7 +122,7 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
         row = replace(row, lease=lease_remaining(ctx.obj.ledger(), row.machines, now))
         lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
     if (
-        isinstance(error, StorageError | AccountMismatchError)
+        isinstance(error, errors.StorageError | errors.AccountMismatchError)
         and run.instance_id
         and run.phase is not Phase.ENDED
     ):

@@ -10,14 +10,8 @@ import click
 
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app import App
+from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
-from vastrun.launcher.cli.options import (
-    by_option,
-    job_argument,
-    json_option,
-    lenient_provider_option,
-    set_option,
-)
 from vastrun.launcher.cli.output import note, show, width
 from vastrun.launcher.commands.plan import WorkloadEstimate, market_report_of, plan_of
 from vastrun.launcher.commands.rehearse import left_out_of_rehearsal
@@ -44,14 +38,14 @@ _BASES: Mapping[Basis, str] = {
 
 
 @click.command("plan")
-@job_argument
-@set_option
-@by_option
-@lenient_provider_option
+@options.job_argument
+@options.set_option
+@options.by_option
+@options.lenient_provider_option
 @click.option(
     "--explain", is_flag=True, help="Show how many offers each limit removes, and the terms of the ranking."
 )
-@json_option
+@options.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -69,7 +63,7 @@ def command(
     """
     app: App = ctx.obj
     spec = read_job_file(job_file, sets, by)
-    check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
+    spec = check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
     spec = resolve_auto(app, spec)
     estimate = _estimate(app, spec, market)

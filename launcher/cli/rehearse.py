@@ -45,7 +45,7 @@ from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import left_out_lines
+from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
@@ -200,7 +200,7 @@ def _perform(
     screen, packer = app.plain_screen(), app.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=TRAIN in steps)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=TRAIN in steps)
         secrets = packer.secrets(spec)
 
         def run(step: str) -> int:
@@ -240,7 +240,7 @@ def _resume(
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         # A snapshot reads all files: it must not come before it is known which the program reads.
         spec = replace(spec, checkpoints=replace(spec.checkpoints, every_s=SNAPSHOT_S))
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=True)
         if code := run(UNPACK):
             loss.failure = f"{UNPACK} failed with exit code {code}"
         elif code := run(TRAIN):
@@ -361,5 +361,5 @@ def _resume_text(resumed: Resumption) -> str:
 def _downloads(listing: Listing) -> str:
     """Write the number and size of the program's files that would be downloaded."""
     files = [file for file in listing.files if name_of(file.path).parts[0] in (OWN, "checkpoints")]
-    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    count = how_many(len(files), "file")
     return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

@@ -84,6 +84,7 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
         began=run.created_at,
         as_json=as_json,
         first=UserRequest.DETACH,
+        views=True,
     )
     ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 

@@ -44,7 +44,7 @@ def serve_command(app: App, driver: bool, metrics_port: int | None) -> None:
     if not driver:
         raise click.UsageError("expected --driver")
     interrupts = app.interrupts(views=True)
-    interrupts.detach_message = "ending this server: what it drives continues, bounded by leases\n"
+    interrupts.detach_words = "this server ends; what it drives continues, bounded by leases"
     say(f"driving runs and batches without a launcher in {app.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
         serve(app, interrupts, metrics_port)

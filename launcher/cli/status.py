@@ -11,7 +11,7 @@ import click
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import show, width
-from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
+from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import services_for
@@ -46,7 +46,7 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
         def query(row: RunRow) -> None:
             with suppress(VastrunError):
                 services = services_for(app, row.run.provider, row.run.created_at)
-                found[row.run.id] = with_download(row, look_at(services, row.run), now)
+                found[row.run.id] = look_at(services, row, now)[0]
 
         left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
         threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]

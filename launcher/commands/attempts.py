@@ -7,43 +7,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vastrun.launcher.commands.chains import (
-    chain_of,
-    continuation_of,
-    formers_of,
-    has_checkpoint,
-    has_open_nodes,
-    max_spent_on,
-    next_attempt,
-    no_checkpoint_error,
-    nothing_to_resume_error,
-    origin_of,
-    pushed_url,
-    spent_on,
-)
+from vastrun.launcher.commands import chains, takeover
 from vastrun.launcher.commands.nodes import drive_nodes, node_threads
-from vastrun.launcher.commands.takeover import (
-    ServicesFor,
-    check_reachable,
-    display_name,
-    folder_after,
-    folder_here,
-    follow,
-    move_nodes,
-)
 from vastrun.launcher.config import dump_job, program_of, read_job
-from vastrun.launcher.core import NOTHING, Driver, Event, Phase, Run, UserRequest
+from vastrun.launcher.core import NOTHING, Driver, Event, Phase, Run, UserRequest, errors
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.core.errors import (
-    BudgetError,
-    ConfigFileError,
-    HeldError,
-    JobValueError,
-    StorageError,
-    UnsignedError,
-    UsageError,
-    VastrunError,
-)
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.comparison import job_differences
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
@@ -73,7 +41,7 @@ class AttemptPlacement:
 class Attempts:
     """Starts and drives runs. `new_id` names the next one."""
 
-    services_for: ServicesFor
+    services_for: takeover.ServicesFor
     new_id: Callable[[], str]
     place_retry: Callable[[Run, JobSpec], AttemptPlacement] | None = None
     """Places another attempt after that run; None: same provider."""
@@ -105,15 +73,15 @@ class Attempts:
         if parent is not None:
             ledger = self.services_for(provider, NOTHING).ledger
             _check_not_continued(ledger, parent, spec)
-            if not has_checkpoint(ledger, parent, here):
-                formers = (parent, *formers_of(ledger, parent))
-                urls = [url for one in formers if (url := pushed_url(one))]
+            if not chains.has_checkpoint(ledger, parent, here):
+                formers = (parent, *chains.formers_of(ledger, parent))
+                urls = [url for one in formers if (url := chains.pushed_url(one))]
                 if not urls:
-                    raise no_checkpoint_error(parent)
+                    raise chains.no_checkpoint_error(parent)
                 spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=urls[0]))
         program = program_of(spec)
         if program.needs_checkpoint and parent is None and spec.checkpoints.start_from is None:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{program.key}.{program.needs_checkpoint} needs a checkpoint to start from",
                 hint="vastrun launch JOB.yaml --from RUN",
             )
@@ -137,45 +105,45 @@ class Attempts:
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.drive_to_end(run if out_dir is None else self._move(run, out_dir))
-        if has_open_nodes(ledger, run):
+        if chains.has_open_nodes(ledger, run):
             return self.drive_to_end(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
-            raise nothing_to_resume_error(ledger, run)
+            raise chains.nothing_to_resume_error(ledger, run)
         return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
-        """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
+        """Have the run download its outputs to another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
-        check_reachable(run, services, self.services_for)
+        takeover.check_reachable(run, services, self.services_for)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
         try:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
             # Last of all the run itself: by its row it is known whether all were brought.
-            move_nodes(moved, services)
+            takeover.move_nodes(moved, services)
             services.ledger.save(moved, who=services.who)
-        except VastrunError:
+        except errors.VastrunError:
             services.ledger.release(run.id, services.who)
             raise
         return moved
 
     def _move_here(self, run: Run) -> Run:
-        """The run, with its outputs to come to this computer, where a launcher of another one began it.
+        """Have the run download its outputs to this computer, where a launcher of another one began it.
 
         Raises UsageError when its machine can only be reached from there.
         """
         services = self.services_for(run.provider, NOTHING)
         if run.computer == services.computer:
             return run
-        folder = folder_here(run, services.ledger)
+        folder = takeover.folder_here(run, services.ledger)
         moved = self._move(run, folder)
-        there, here = display_name(run.computer), display_name(moved.computer)
+        there, here = takeover.display_name(run.computer), takeover.display_name(moved.computer)
         text = f"taken over from {there}: its outputs are downloaded to {folder} on {here}"
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         services.ledger.add_event(event)
-        services.screen.report(replace(event, usd=spent_on(services.ledger, run, now)))
+        services.screen.report(replace(event, usd=chains.spent_on(services.ledger, run, now)))
         return moved
 
     def drive_or_follow(self, run: Run) -> Run:
@@ -183,13 +151,13 @@ class Attempts:
         while True:
             try:
                 return self.drive_to_end(run)
-            except (HeldError, UnsignedError) as error:
+            except (errors.HeldError, errors.UnsignedError) as error:
                 services = self.services_for(run.provider, NOTHING)
                 services = replace(services, ledger=services.ledger.for_display())
-                if isinstance(error, UnsignedError) and services.ledger.driver(run.id) is None:
+                if isinstance(error, errors.UnsignedError) and services.ledger.driver(run.id) is None:
                     raise
                 _report(services, run, str(error))
-                run = follow(run, services)
+                run = takeover.follow(run, services)
                 if run.phase is Phase.ENDED or services.user_requests.current() is UserRequest.DETACH:
                     return run
 
@@ -201,7 +169,7 @@ class Attempts:
         """
         services = self.services_for(run.provider, NOTHING)
         run = services.ledger.get(run.id)
-        if run.phase is Phase.ENDED and not has_open_nodes(services.ledger, run):
+        if run.phase is Phase.ENDED and not chains.has_open_nodes(services.ledger, run):
             return run
         run = self._move_here(run)
         while True:
@@ -212,26 +180,26 @@ class Attempts:
             run = following
 
     def _try_again(self, former: Run, out_dir: str | None) -> Run | None:
-        """The next attempt, begun; None when the run should not be tried again, or was already.
+        """Begin the next attempt; None when the run should not be tried again, or was already.
 
         Raises HeldError when another launcher is at it.
         """
         if former.phase is not Phase.ENDED or former.cause is None:
             return None  # most runs end well: a free slot must not wait until this was held and released
         services = self.services_for(former.provider, NOTHING)
-        check_reachable(former, services, self.services_for)
+        takeover.check_reachable(former, services, self.services_for)
         ledger, now = services.ledger, services.clock.now()
         request = services.user_requests.current().or_stronger(ledger.user_request(former.id))
         ledger.hold(former.id, Driver(who=services.who, until=now + DRIVER_TIMEOUT_S))
         try:
-            chain = chain_of(ledger, former)
+            chain = chains.chain_of(ledger, former)
             if ledger.runs(parent=former.id) or request.cause is not None:
                 return None
             placed = self._placed_next(services, chain, former, now)
             if placed is None:
                 return None
             run_id = self.new_id()
-            folder = out_dir or folder_after(chain, run_id, services)
+            folder = out_dir or takeover.folder_after(chain, run_id, services)
             run = self._begin(
                 placed.spec,
                 provider=placed.provider,
@@ -242,12 +210,13 @@ class Attempts:
                 point=former.point,
                 home=former.home,
             )
-        except (BudgetError, ConfigFileError, JobValueError) as error:
+        except (errors.BudgetError, errors.ConfigFileError, errors.JobValueError) as error:
             _report(services, former, f"no other attempt: {error}")
             return None
         finally:
             ledger.release(former.id, services.who)
-        _report_attempt(services, run, chain, now)
+        story = f"{former.id} ended with {former.cause} for ${chains.spent_on(ledger, former, now):.3f}"
+        _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {folder}")
         return run
 
     def _placed_next(
@@ -256,8 +225,8 @@ class Attempts:
         """Return job and provider of the next attempt; None, with a message to the user, when the limits
         leave none.
         """
-        spent_usd = max_spent_on(services.ledger, former, now)
-        spec = next_attempt(read_job(former.spec_json), chain, now, spent_usd)
+        spent_usd = chains.max_spent_on(services.ledger, former, now)
+        spec = chains.next_attempt(read_job(former.spec_json), chain, now, spent_usd)
         if isinstance(spec, str):
             if spec:
                 _report(services, former, spec)
@@ -275,7 +244,7 @@ class Attempts:
 
     def _drive(self, run: Run) -> Run:
         known = self.services_for(run.provider, NOTHING)
-        services = self.services_for(run.provider, origin_of(known.ledger, run, known.computer))
+        services = self.services_for(run.provider, chains.origin_of(known.ledger, run, known.computer))
 
         with ExitStack() as transcripts:
             recorded = transcripts.enter_context(self.recorded(run, services))
@@ -298,13 +267,13 @@ class Attempts:
 
 def _check_not_continued(ledger: Ledger, parent: Run, spec: JobSpec) -> None:
     """Raise UsageError when an open run does the same work already."""
-    later = continuation_of(ledger, parent)
+    later = chains.continuation_of(ledger, parent)
     if later is None or later.phase is Phase.ENDED:
         return
     its = read_job(later.spec_json)
     its = replace(its, limits=spec.limits, checkpoints=spec.checkpoints, code_digest=spec.code_digest)
     if not job_differences(spec, its):
-        raise UsageError(
+        raise errors.UsageError(
             f"{later.id} is continuing {parent.id} already, with the same job",
             hint=f"vastrun attach {later.id}, or first: vastrun stop {later.id}",
         )
@@ -313,17 +282,11 @@ def _check_not_continued(ledger: Ledger, parent: Run, spec: JobSpec) -> None:
 def _describe(run: Run, services: Services) -> None:
     try:
         services.output_store.describe(run, services.clock.now())
-    except StorageError as error:  # no reason to lose sight of how the run stands
+    except errors.StorageError as error:  # no reason to lose sight of how the run stands
         _report(services, run, f"the pages in its outputs are not up to date: {error}")
-
-
-def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
-    former = chain[-1]
-    story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
-    _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
 def _report(services: Services, run: Run, text: str) -> None:
     now = services.clock.now()
-    usd = spent_on(services.ledger, run, now)
+    usd = chains.spent_on(services.ledger, run, now)
     services.screen.report(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))

@@ -12,6 +12,7 @@ from vastrun.launcher.commands import computer
 from vastrun.launcher.commands.reap import Owner, by_owner, leftover_ends, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus
 from vastrun.launcher.core.errors import AuthError, VastrunError
+from vastrun.launcher.ledger.database import state_folder_hint
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger, Provider
 from vastrun.launcher.providers import PROVIDERS, plugin_names
@@ -69,7 +70,7 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
         name="state folder",
         health=Health.OK if fault is None else Health.FAIL,
         text=f"{setup.state}" if fault is None else f"{setup.state}: {fault}",
-        fix="" if fault is None else "export XDG_STATE_HOME=/somewhere/writable",
+        fix="" if fault is None else state_folder_hint(setup.state),
     )
     ledger, finding = _ledger(setup)
     yield finding

@@ -16,7 +16,7 @@ from typing import Any
 from vastrun.contract.program import package_folder
 from vastrun.contract.records import read_json
 from vastrun.contract.workload import WRONG_MODEL, Workloads
-from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.bundle.checkout import code_tree
 from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import context_of
 from vastrun.launcher.core.errors import JobValueError, UsageError, VastrunError
@@ -115,8 +115,8 @@ class WorkloadEstimator:
         for package in (library_dir() / "contract", package_folder(program_of(spec).package)):
             for path in sorted(package.rglob("*.py")) if package else ():
                 digest.update(path.read_bytes())
-        if program_of(spec).own_model and (code := spec.code) is not None:
-            tree = worktree(code.path, code.exclude, code.include)
+        if program_of(spec).own_model and spec.code is not None:
+            tree = code_tree(spec)
             for name in tree.paths:
                 if name.endswith(".py"):
                     digest.update((tree.root / name).read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -10,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.records import read_json
+from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.index import contents_of
 from vastrun.launcher.package_files import install_command, library_dir
 
 FORMATS = (".pt", ".safetensors")
@@ -52,7 +55,11 @@ class Exporter:
             )
         program = program_of(read_job(run.spec_json))
         if not program.export_module:
-            raise UsageError(f"{run.id} ran {program.title}: its checkpoints are files of its own format")
+            path = _resume_path(run, checkpoints)
+            raise UsageError(
+                f"{run.id} ran {program.title}; its newest checkpoint is in the program's own format: {path}",
+                hint=shlex.join(["cp", "-r", str(path), str(to)]),
+            )
         if to.suffix not in FORMATS:
             raise UsageError(f"--to: expected a file that ends in {' or '.join(FORMATS)}, got {to}")
         if not to.absolute().parent.is_dir():
@@ -87,3 +94,14 @@ class Exporter:
             )
         last = (stderr.strip().splitlines() or ["no message"])[-1]
         return StorageError(f"cannot export: {last.removeprefix('export: ')}")
+
+
+def _resume_path(run: Run, checkpoints: Path) -> Path:
+    """Return what `{resume}` names in the newest checkpoint, else the folder of its files."""
+    newest = checkpoints / (contents_of(run, ()).newest or "")
+    files = newest / FILES
+    # A machine wrote the path.
+    path = (files / SnapshotState.of(newest).resume).resolve()
+    if path.is_relative_to(files.resolve()) and path.exists():
+        return path
+    return files if files.is_dir() else newest

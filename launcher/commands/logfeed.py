@@ -117,7 +117,10 @@ class LogFeed:
         if self._remote is None:
             machines = find_machines(run, self._provider)
             if not machines:
-                self.is_finished, self.note = True, f"its machine no longer exists: vastrun attach {run.id}"
+                self.is_finished, self.note = (
+                    True,
+                    f"its machine is gone by the list: vastrun attach {run.id}",
+                )
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote

@@ -13,15 +13,7 @@ from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import MIN_BYTES, DamagedError, newest_first, read_manifest, step_of
 from vastrun.contract.job import JobCheckpoints, matching_paths
 from vastrun.contract.snapshot_state import FILES, SnapshotState
-from vastrun.launcher.decisions.resumption import (
-    Answer,
-    Resumption,
-    Save,
-    checkpoint_pattern,
-    files_to_continue,
-    judge,
-    written_files,
-)
+from vastrun.launcher.decisions import resumption
 from vastrun.launcher.gate.metrics import parse_record
 
 EVERY_S = 5.0
@@ -58,7 +50,7 @@ class MachineLoss:
     was_stopped: bool = False
     failure: str = ""
     """Why its last start failed."""
-    saves: dict[str, Save] = field(default_factory=dict)
+    saves: dict[str, resumption.Save] = field(default_factory=dict)
     """Its snapshots by name, the newest last."""
     _read: set[str] = field(default_factory=set)
     _began: float = 0.0
@@ -108,7 +100,7 @@ class MachineLoss:
         now, after = self.now(), _metric_steps(self.box)[0]
         # A disk records the first access after a write.
         found, saves = set(), [*self.saves.values()]
-        for name in files_to_continue(saves) if self._restored else ():
+        for name in resumption.files_to_continue(saves) if self._restored else ():
             with suppress(OSError):
                 stat = (self.box / name).stat()
                 if saves[-1].files[name][1] == stat.st_mtime_ns // 1000 < stat.st_atime_ns // 1000:
@@ -123,9 +115,9 @@ class MachineLoss:
         self.was_stopped = is_over and (not self.to_end or now - self._began > _END_S)
         return self.was_stopped
 
-    def result(self) -> Resumption:
+    def result(self) -> resumption.Resumption:
         """Return what the program did."""
-        answer: Answer
+        answer: resumption.Answer
         after, restored = None, self._restored
         if not self.was_killed:
             answer, text = "too_short", f"the program ended after {self.now() - self._began:.0f} s, before "
@@ -137,15 +129,17 @@ class MachineLoss:
             after = _metric_steps(self.box)[0]
             shows_reads = not os.statvfs(self.box).f_flag & _NOATIME
             steps = (self._first_step, after)
-            answer, text = judge(restored, steps, self._read, self.failure, shows_reads=shows_reads)
-        return Resumption(
+            answer, text = resumption.judge(
+                restored, steps, self._read, self.failure, shows_reads=shows_reads
+            )
+        return resumption.Resumption(
             answer=answer,
             detail=text,
             killed_at=self._killed_at if self.was_killed else None,
             snapshot_step=restored.step or None if restored else None,
             first_step=after,
             read=tuple(sorted(self._read)),
-            files=written_files(restored) if restored else (),
+            files=resumption.written_files(restored) if restored else (),
             checkpoints=self._pattern(),
         )
 
@@ -153,10 +147,10 @@ class MachineLoss:
         return any(size >= MIN_BYTES for save in self.saves.values() for size, _ in save.files.values())
 
     def _pattern(self) -> str | None:
-        return checkpoint_pattern([*self.saves.values()], self._read)
+        return resumption.checkpoint_pattern([*self.saves.values()], self._read)
 
     @property
-    def _restored(self) -> Save | None:
+    def _restored(self) -> resumption.Save | None:
         """The snapshot that a machine restores: the newest one between two saves, if there is one."""
         newest_last = sorted(self.saves.values(), key=lambda save: save.is_calm)
         return newest_last[-1] if newest_last else None
@@ -171,7 +165,7 @@ class MachineLoss:
                 state, last = SnapshotState.of(path), path.with_name(next(reversed(self.saves), "none"))
                 files = {name: (sizes.get(f"{FILES}/{name}", 0), of[1]) for name, of in state.files.items()}
                 logs = {name for name in files if _only_grew(last / FILES / name, path / FILES / name)}
-                self.saves[path.name] = Save(
+                self.saves[path.name] = resumption.Save(
                     step=state.step or step,
                     is_calm=state.is_calm,
                     files=files,
@@ -184,7 +178,7 @@ class MachineLoss:
         named = JobCheckpoints(files=self.named or self._pattern())
         found = [*matching_paths(named.folder(self.box), named.pattern)] if named.files else []
         files = self._restored.files if self._restored else {}
-        of_save = files_to_continue([*self.saves.values()]) if files else set()
+        of_save = resumption.files_to_continue([*self.saves.values()]) if files else set()
         min_size = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
         found += [self.box / name for name in of_save]
         with suppress(OSError):

@@ -12,13 +12,7 @@ from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Lease
-from vastrun.launcher.decisions.deadlines import (
-    check_deadline,
-    deadline_text,
-    expected_end,
-    moment_text,
-    offers_in_time,
-)
+from vastrun.launcher.decisions import deadlines
 from vastrun.launcher.decisions.estimates import offers_within_limits
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.market_report import MarketReport
@@ -52,6 +46,8 @@ class LaunchPlan:
     spec: JobSpec
     provider: str
     offers: Sequence[Offer]
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
@@ -89,12 +85,13 @@ def plan_of(
         spec=spec,
         provider=provider.name,
         offers=offers,
+        notes=() if provider.abilities.notes is None else provider.abilities.notes(),
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),
         time_limit="limits.hours" if spec is original else "limits.deadline",
-        deadline=deadline_text(spec, offers[0], now, done),
-        expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
+        deadline=deadlines.deadline_text(spec, offers[0], now, done),
+        expected_end_at=deadlines.expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
     )
 
 
@@ -110,7 +107,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
     spec = within_deadline(spec, now)
-    check_deadline(spec, now, min_s=START_S)
+    deadlines.check_deadline(spec, now, min_s=START_S)
     market_report = market(spec).without_hosts(
         avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     )
@@ -120,6 +117,9 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
         return market_report
-    ahead = [offer.id for offer in offers_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
-    by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
+    ahead = [
+        offer.id
+        for offer in deadlines.offers_in_time(spec, [quote.offer for quote in market_report.quotes], now)
+    ]
+    by = f"expected to finish by {deadlines.moment_text(spec, deadline_of(spec) or now)}"
     return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from vastrun.launcher.core import (
     Driver,
     Event,
     LeftOutFiles,
+    MachineState,
     Phase,
     Proof,
     Run,
@@ -30,18 +32,15 @@ from vastrun.launcher.core import (
     Verdict,
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
-from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
+from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.core.runs import attempts_until
+from vastrun.launcher.decisions import remaining_lease
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
-from vastrun.launcher.decisions.remaining_lease import (
-    RemainingLease,
-    estimate_remaining_lease,
-    is_left_to_lease,
-    sum_leases,
-)
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, SLOW_MACHINE, idle_gpus_text
 from vastrun.launcher.decisions.stages import StageCost, stage_costs
 from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
@@ -49,6 +48,7 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.manifest import INCOMING
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.runs import CodeRecord
 
 _DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
-_MISSING = re.compile(
-    r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
-)
+_NAMED = re.compile(r"'([^'\0]{1,300})'|\"([^\"\0]{1,300})\"|([\w./-]{1,300})")
+_MAX_NAMES = 100
 
 
 class UsdSource(StrEnum):
@@ -87,8 +86,12 @@ class RunRow:
     """Rows of its further nodes; their costs are included."""
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
-    lease: RemainingLease | None = None
+    lease: remaining_lease.RemainingLease | None = None
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
+    machine_state: MachineState | None = None
+    """State of a machine that does not answer; None: all answer, or there is none yet."""
+    chain: str = ""
+    """Id of the first attempt at its job that it continues, or its own; empty: unknown."""
 
     @property
     def usd(self) -> float:
@@ -139,12 +142,12 @@ class RunDetail:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why a run ended as it did: all evidence there is."""
+    """All evidence on the end of a run."""
 
     row: RunRow
     outcome: Outcome | None
     advice: str
-    """What to try next."""
+    """Advice: what to try next."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
@@ -189,6 +192,7 @@ class Explanation:
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
     row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
+    row = replace(row, chain=attempts_until(run, ledger.get)[-1].id)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)
@@ -196,22 +200,39 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
 
 
-def lease_remaining(ledger: Ledger, machines: Sequence[Run], now: float) -> RemainingLease | None:
+def lease_remaining(
+    ledger: Ledger, machines: Sequence[Run], now: float
+) -> remaining_lease.RemainingLease | None:
     """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
     left = []
     for run in machines:
-        lease = estimate_remaining_lease(run, _spec_of(run), now)
-        if lease is not None and is_left_to_lease(ledger.events(run.id)):
+        lease = remaining_lease.estimate_remaining_lease(run, _spec_of(run), now)
+        if lease is not None and remaining_lease.is_left_to_lease(ledger.events(run.id)):
             left.append(lease)
-    return sum_leases(left)
+    return remaining_lease.sum_leases(left)
 
 
 def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
     cost = sum((cost_of(one, now) for one in nodes), cost_of(run, now))
     return RunRow(
-        run=run, cost=cost, at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)), nodes=nodes
+        run=run,
+        cost=cost,
+        at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)),
+        nodes=nodes,
+        machine_state=next(filter(None, map(_machine_state, (run, *nodes))), None),
+        chain="" if run.parent else run.id,
     )
+
+
+def _machine_state(run: Run) -> MachineState | None:
+    """Return the state of the run's machine, as its launchers last saw it; None: it answered."""
+    is_missing = run.meter.absent_at is not None
+    if run.released_at is not None or (is_missing and run.phase is Phase.DESTROY):
+        return MachineState.GONE
+    if is_missing:
+        return MachineState.NOT_LISTED
+    return MachineState.NOT_ANSWERING if run.meter.silent else None
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
@@ -219,13 +240,25 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     return rows_of(ledger, ledger.runs(members=True), now)
 
 
+def chains_of(rows: Iterable[RunRow]) -> list[list[RunRow]]:
+    """Group rows by the attempts at one job, the open and the newest ones first."""
+    chains: dict[str, list[RunRow]] = defaultdict(list)
+    for row in rows:
+        chains[row.chain].append(row)
+    return [
+        sorted(chain, key=lambda row: (row.run.phase is Phase.ENDED, -row.run.created_at))
+        for chain in chains.values()
+    ]
+
+
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
-    """List the open runs and the `ended` newest ones that have ended, newest first."""
+    """List the open runs and the `ended` newest ones that have ended, newest first, with earlier attempts."""
     open_runs = ledger.runs(open_only=True)
     ended_runs = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
-    listed = [*open_runs, *ended_runs[:ended]]
-    nodes = ledger.runs(leader=[run.id for run in listed])
-    return rows_of(ledger, [*listed, *nodes], now)
+    listed = {run.id: run for run in [*open_runs, *ended_runs[:ended]]}
+    for run in list(listed.values()):
+        listed |= {one.id: one for one in attempts_until(run, ledger.get)}
+    return rows_of(ledger, [*listed.values(), *ledger.runs(leader=list(listed))], now)
 
 
 def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
@@ -234,9 +267,10 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
     nodes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         nodes[run.leader].append(run)
-    rows = []
+    rows, by_id = [], {run.id: run for run in nodes[""]}
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
         row = with_cost(run, sorted(nodes[run.id], key=lambda node: node.node), now)
+        row = replace(row, chain=attempts_until(run, by_id.get)[-1].id)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             driver = drivers.get(run.id)
@@ -262,11 +296,10 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
     try:
-        box_status, news = _check_box(services, run, keep_armed=row.driver is None)
+        row, box_status, news = look_at(services, row, now, keep_armed=row.driver is None)
     except (ProviderError, AuthError) as error:
         return RunDetail(row=row, events=events, note=str(error))
-    row = with_download(row, box_status, now)
-    if news and not (events and events[-1].text == news):
+    if news and box_status is not None and not (events and events[-1].text == news):
         event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=cost_usd(run, now))
         services.ledger.add_event(event)
         events = [*events, event]
@@ -305,12 +338,13 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         steps=outputs.steps(),
         left_out=outputs.left_out(),
         code=outputs.code(),
-        home="" if outcome else _home(events, run.ended_at, now, outputs.folder),
+        home="" if outcome else _home(events, run, now, outputs.folder),
     )
 
 
-def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: Path) -> str:
+def _home(events: Sequence[Event], run: Run, now: float, folder: Path) -> str:
     """Describe the newest checkpoint here, and name one whose download has begun."""
+    ended_at = run.ended_at
     incoming = max((path.stem for path in (folder / INCOMING).glob("step-*")), default="")
     for event in reversed(events):
         if found := _DOWNLOADED.match(event.text):
@@ -318,6 +352,8 @@ def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: P
             when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
             newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
             return f"{found[1]}, {when}{newer}"
+    if run.cause is Cause.OUTPUTS_LOST and not incoming:
+        return "no checkpoint; the log and metrics until its last answer"
     return f"no checkpoint; {incoming} is not whole" if incoming else ""
 
 
@@ -349,43 +385,62 @@ def _lease_end(run: Run) -> float | None:
 
 
 def _spec_of(run: Run) -> JobSpec:
-    """The run's job; its machine may be kept no longer than until its deadline."""
+    """Return the run's job; its machine may be kept no longer than until its deadline."""
     return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
 
 
-def look_at(services: Services, run: Run) -> BoxStatus | None:
-    """Look at the run's box; None where it has no machine. Raises ProviderError."""
-    return _check_box(services, run, keep_armed=False)[0]
+def look_at(
+    services: Services, row: RunRow, now: float, *, keep_armed: bool = False
+) -> tuple[RunRow, BoxStatus | None, str]:
+    """Look at the run's machine. Return the row with what was seen, the status of the box, and a message if
+    it does not answer or its lease was rearmed. Raises ProviderError, AuthError.
+    """
+    try:
+        box_status, news = _check_box(services, row.run, keep_armed=keep_armed)
+    except GoneError as error:
+        return replace(row, machine_state=MachineState.NOT_LISTED), None, str(error)
+    except UnreachableError as error:
+        return replace(row, machine_state=MachineState.NOT_ANSWERING), None, str(error)
+    return with_download(replace(row, machine_state=None), box_status, now), box_status, news
 
 
-def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
+def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus, str]:
     """Return the status of the box, and a message if its lease was rearmed."""
     machines = find_machines(run, services.provider)
     if not machines:
-        return None, ""
-    with closing(services.provider.connect(machines[0])) as remote:
-        box_status = fetch_status(remote)
-        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
-            return box_status, ""
-        news = rearm(run, _spec_of(run), machines[0], remote, services)
-        return fetch_status(remote), news
+        raise GoneError("the provider no longer lists its machine")
+    try:
+        with closing(services.provider.connect(machines[0])) as remote:
+            box_status = fetch_status(remote)
+            if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
+                return box_status, ""
+            news = rearm(run, _spec_of(run), machines[0], remote, services)
+            return fetch_status(remote), news
+    except UnreachableError as error:
+        if (state := machines[0].state) in ("running", "loading", ENDED):
+            raise
+        raise GoneError(f"the provider lists its machine as {one_line(state)}") from error
 
 
 def missing_file(run: Run) -> str:
-    """Say which file was not shipped and why: "conf/local.yaml is ignored by git, so it was not uploaded".
+    """Say what the program names that was not shipped, why, and what to add to the job: "conf/local.yaml is
+    ignored by git, so it was not uploaded; add it to code.include".
 
-    Empty where the run failed for another reason. Its machine words the detail: the path is only looked for
-    within the code folder.
+    Empty where the run failed for another reason. Its machine words the detail: the names in it are only
+    looked for within the code folder.
     """
-    found = _MISSING.search(run.detail) if run.cause is Cause.USER_ERROR else None
-    if found is None:
+    if run.cause is not Cause.USER_ERROR:
         return ""
-    code = read_job(run.spec_json).code
-    from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import data_entry, why_not_shipped  # slow to import: all that packs
 
-    path = _in_code(PurePosixPath(found[1] or found[2]))
-    why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
-    return f"{path} is {why}, so it was not uploaded" if why else ""
+    spec = read_job(run.spec_json)
+    names = (word.rstrip(".") for found in _NAMED.findall(run.detail) for word in found if word)
+    for path in dict.fromkeys(islice(names, _MAX_NAMES)):
+        if found := why_not_shipped(_in_code(PurePosixPath(path)), spec):
+            name, why = found
+            remedy = f"data: [{data_entry(name, spec)}]" if name.endswith("/") else "it to code.include"
+            return f"{name} is {why}, so it was not uploaded; add {remedy}"
+    return ""
 
 
 def _in_code(path: PurePosixPath) -> str:

@@ -7,20 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills
+from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills, errors
 from vastrun.launcher.core.bills import has_ended, machine_ids
-from vastrun.launcher.core.errors import (
-    AuthError,
-    HeldError,
-    IncompleteListError,
-    ProviderError,
-    UnsignedError,
-    UsageError,
-)
 from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
+from vastrun.launcher.flow.machines import is_absent
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -29,25 +22,28 @@ UNKNOWN_LEDGER = "unknown"
 _RECENT_S = 600.0
 
 
-def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
+def reap(
+    orphans: Sequence[Orphan], services: Services, *, warn: Callable[[str], object] = lambda _: None
+) -> list[str]:
     """Destroy those machines.
 
-    Return the ids of those that are gone for certain: absent twice, from the list and by their ids.
-
-    Raises ProviderError, StorageError.
+    Return the ids of those that are gone for certain: absent twice, from the list and by their ids. One that
+    cannot be destroyed now does not keep the others: `warn` gets the reason. Raises ProviderError,
+    StorageError.
     """
     ended_at: dict[str, float] = {}
-    costs = {
-        one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services.provider))
-    }
+    costs = {one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services))}
     for orphan in orphans:
-        services.provider.destroy(orphan.instance.id)
-        ended_at[orphan.instance.id] = services.clock.now()
+        try:
+            services.provider.destroy(orphan.instance.id)
+            ended_at[orphan.instance.id] = services.clock.now()
+        except errors.ProviderError as error:
+            warn(f"{orphan.instance.id}: {error}")
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
     for _ in range(5):
         present = {machine.id for machine in _listed(services.provider)[0]}
-        present |= {i for i in absences if i not in present and services.provider.machine(i) is not None}
+        present |= {i for i in absences if i not in present and not is_absent(services, i)}
         absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
         ended_at |= dict.fromkeys((present | before) & ended_at.keys(), services.clock.now())
@@ -57,18 +53,18 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         services.clock.sleep(2.0)
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
-        if orphan.run is not None and (machine_id := orphan.instance.id) in costs:
-            with suppress(UnsignedError):  # the computer whose run it is records it
+        if orphan.run is not None and (machine_id := orphan.instance.id) in costs & ended_at.keys():
+            with suppress(errors.UnsignedError):  # the computer whose run it is records it
                 _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
     return gone
 
 
-def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
+def _was_destroyed(orphan: Orphan, services: Services) -> bool:
     """Tell whether its end was noted, and only the provider's list still has it: it costs nothing now."""
     run, machine_id = orphan.run, orphan.instance.id
     if run is None or bills.released_at(run, machine_id) is None:
         return False
-    return provider.machine(machine_id) is None
+    return is_absent(services, machine_id)
 
 
 def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:
@@ -77,7 +73,7 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
     able = services.provider.abilities.networks
     for network in networks:
         assert able is not None  # it listed them
-        with suppress(AuthError, ProviderError):
+        with suppress(errors.AuthError, errors.ProviderError):
             able.remove_network(network.label)
             gone.append(network.name)
     return gone
@@ -90,7 +86,7 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
         keys.forget(run.id)
     try:
         services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.DRIVER_TIMEOUT_S))
-    except HeldError:
+    except errors.HeldError:
         return
     try:
         run = services.ledger.get(run.id)
@@ -153,8 +149,11 @@ def orphans(
     listed = {machine.id for machine in machines}
     for run in runs:
         if run.ended_at is not None and now - run.ended_at < _RECENT_S and not provider.free:
-            seen = (provider.machine(one) for one in machine_ids(run) if one not in listed)
-            machines += [machine for machine in seen if machine is not None]
+            try:
+                seen = [provider.machine(one) for one in machine_ids(run) if one not in listed]
+                machines += [machine for machine in seen if machine is not None]
+            except errors.ProviderError as error:
+                incomplete = errors.IncompleteListError(str(error))
     found = []
     for machine in machines:
         claims = [run for run in runs if machines_of_run(run, [machine]) or machine.id in machine_ids(run)]
@@ -173,10 +172,10 @@ def orphans(
     return found
 
 
-def _listed(provider: Provider) -> tuple[list[Instance], IncompleteListError | None]:
+def _listed(provider: Provider) -> tuple[list[Instance], errors.IncompleteListError | None]:
     try:
         return list(provider.instances()), None
-    except IncompleteListError as error:
+    except errors.IncompleteListError as error:
         return list(error.found), error
 
 
@@ -198,7 +197,7 @@ def cancel_ends(ends: Sequence[ScheduledEnd], provider: Provider) -> list[str]:
     """Remove the scheduled ends; return the ids of the machines for which that worked."""
     done: list[str] = []
     for machine_id in dict.fromkeys(end.instance_id for end in ends):
-        with suppress(AuthError, ProviderError):
+        with suppress(errors.AuthError, errors.ProviderError):
             assert provider.abilities.ends_later is not None  # it listed them
             provider.abilities.ends_later.cancel_end(machine_id)
             done.append(machine_id)
@@ -228,7 +227,7 @@ def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]
     ledger_id = None if named == UNKNOWN_LEDGER else named
     chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
     if not chosen:
-        raise UsageError(
+        raise errors.UsageError(
             f"--from-ledger: expected another ledger with machines there, got {named!r}",
             hint="vastrun reap --dry-run lists the machines by ledger",
         )
@@ -263,7 +262,7 @@ def _is_proof(run: Run, machine: Instance, ledger: Ledger) -> bool:
     """
     if run.ledger == ledger.id and machine.label == run.label:
         return True
-    with suppress(UnsignedError):
+    with suppress(errors.UnsignedError):
         return bool(ledger.for_drivers().get(run.id))
     return False
 

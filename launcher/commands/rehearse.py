@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
+from vastrun.launcher.bundle.checkout import data_in_code
 from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import Bundle, LeftOutFiles
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
@@ -117,7 +118,7 @@ class Rehearsal:
             "VASTRUN_PYTHON": python,
         }
 
-    def prepare(self, bundle: Bundle, *, fresh: bool) -> None:
+    def prepare(self, bundle: Bundle, spec: JobSpec, *, fresh: bool) -> None:
         """Put into the box what a run would be shipped; `afresh`: remove what was trained there before.
 
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
@@ -138,6 +139,13 @@ class Rehearsal:
                 # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(self._box)
+            # As they are here: links instead of copies.
+            here = {file.target: file.path or "" for file in spec.data if file.url is None}
+            links = {f"{layout.CODE}/{path}": name for path, name in data_in_code(spec).items()}
+            for place, name in {**{f"{layout.DATA}/{name}": name for name in here}, **links}.items():
+                (self._box / place).parent.mkdir(parents=True, exist_ok=True)
+                (self._box / place).unlink(missing_ok=True)
+                (self._box / place).symlink_to(Path(here[name]).expanduser().resolve())
             if _what_setup_installs(self._box) != installed:
                 # A machine would not have what only an earlier rehearsal installed.
                 shutil.rmtree(self._box / layout.OVERLAY, ignore_errors=True)

@@ -104,6 +104,7 @@ def follow(run: Run, services: Services) -> Run:
             services.screen.report(event)
         services.screen.log(log.more())
         run = services.ledger.get(run.id)
+        services.note_phase(run.phase)
         nodes = services.ledger.runs(leader=run.id)
         usd = total_usd((run, *nodes), services.clock.now())
         services.screen.progress(at_total_price(run, nodes), _progress(run), usd=usd)

@@ -88,7 +88,7 @@ def load_batch(
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
     found = _jobs_of(points, job, base_dir, faults, now, _beside(name, spec.job), repeats=search is not None)
-    return _loaded(spec, job, found, faults)
+    return _loaded(spec, job, found)
 
 
 def _searching(
@@ -105,8 +105,6 @@ def _searching(
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
     found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
-    if faults:
-        raise _errors(faults)
     search = Search(
         samples=fields.samples,
         seed=fields.seed,
@@ -121,34 +119,31 @@ def _searching(
     )
 
 
-def _loaded(spec: BatchSpec, job: Node, found: _Jobs, faults: list[Fault]) -> LoadedBatch:
-    if faults:
-        raise _errors(faults)
+def _loaded(spec: BatchSpec, job: Node, found: _Jobs) -> LoadedBatch:
     points = list(found.points.values())
     return LoadedBatch(spec=spec, points=points, job=plain(job), unmentioned=frozenset(found.unmentioned))
 
 
 def is_of_job(point: BatchPoint, job: Any) -> bool:
     """Return whether the point is one of this job, as `LoadedBatch.job` has it, with any code."""
-    return _id_with_code(_id_of(job, point.values), read_job(point.spec_json).code_digest) == point.id
+    return _id_with_code(_id_of(job, point.values), read_job(point.spec_json)) == point.id
 
 
-def with_code(point: BatchPoint, digest: str | None) -> BatchPoint:
-    """Return the point with its code as it is kept: other code makes it another point."""
-    spec = replace(read_job(point.spec_json), code_digest=digest)
-    return replace(point, id=_id_with_code(point.id, digest), spec_json=as_json(spec))
+def with_code(point: BatchPoint, spec: JobSpec) -> BatchPoint:
+    """Return the point with its job as its code and data are kept: others make it another point."""
+    return replace(point, id=_id_with_code(point.id, spec), spec_json=as_json(spec))
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
     """Return the points of these values. Raises JobFileError where they make no valid job."""
-    faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
     job = parse(search.job_text, search.job_name)
-    found = _jobs_of(cells, job, search.base_dir, faults, now, search.job_name, repeats=True)
-    if faults:
-        raise _errors(faults)
-    return [with_code(point, search.code_digest) for point in found.points.values()]
+    found = _jobs_of(cells, job, search.base_dir, [], now, search.job_name, repeats=True)
+    code = search.code_digest
+    return [
+        with_code(one, replace(read_job(one.spec_json), code_digest=code)) for one in found.points.values()
+    ]
 
 
 def load_sweep(
@@ -187,7 +182,7 @@ def load_sweep(
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_point_count(len(points))
     found = _jobs_of(points, job, base_dir, faults, now, spec.job, repeats=bool(ranges))
-    return _loaded(spec, job, found, faults)
+    return _loaded(spec, job, found)
 
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
@@ -246,7 +241,7 @@ def _jobs_of(
     *,
     repeats: bool,
 ) -> _Jobs:
-    """Return the points with their jobs; invalid ones are added to `faults`.
+    """Return the points with their jobs. Raises JobFileError with the faults of invalid ones and `faults`.
 
     `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True
     where a search may draw a point twice, which then counts once. Otherwise the second is a fault.
@@ -278,6 +273,8 @@ def _jobs_of(
             if first != number and not repeats:
                 faults.append(_repeated(cells, values, number, first))
             found.points.setdefault(point.id, point)
+    if faults:
+        raise _errors(faults)
     return found
 
 
@@ -311,8 +308,10 @@ def _id_of(job: Any, values: Mapping[str, Any]) -> str:
     return _short_digest(json.dumps({"job": job, "values": values}, sort_keys=True))
 
 
-def _id_with_code(id_: str, digest: str | None) -> str:
-    return id_ if digest is None else _short_digest(f"{id_} {digest}")
+def _id_with_code(id_: str, spec: JobSpec) -> str:
+    data = (file.sha256 or "" for file in spec.data if file.url is None)
+    kept = "".join((spec.code_digest or "", *data))
+    return _short_digest(f"{id_} {kept}") if kept else id_
 
 
 def _short_digest(text: str) -> str:

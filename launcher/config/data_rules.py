@@ -24,17 +24,31 @@ def data_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         if fault is not None:
             yield Conflict((*path, "url"), fault)
             continue
-        yield from _checks(file, path)
+        if file.url is not None:
+            yield from _checks(file, path)
+        elif file.path is None:
+            yield Conflict(path, "expected url, or path: a file or folder of this computer")
+            continue
+        elif any((file.sha256, file.md5, file.size, file.max_gb)):
+            yield Conflict(path, "expected no checksum and no size: vastrun computes those of local files")
         yield from _place(file, path, targets)
         targets[PurePosixPath(file.target)] = i
-    room_gb = spec.resources.disk_gb
-    if spec.data_gb > room_gb:
-        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
+    if text := disk_fault(spec):
         yield Conflict(("data",), text, (("resources", "disk_gb"),))
+
+
+def disk_fault(spec: JobSpec) -> str:
+    """Return what is wrong where the data do not fit on the disk; empty where they do."""
+    room_gb = spec.resources.disk_gb
+    if spec.data_gb <= room_gb:
+        return ""
+    return f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
 
 
 def _url_fault(file: DataFile) -> str | None:
     """Return what is wrong with a URL, which is not shown: it may hold a key."""
+    if file.url is None:
+        return None
     try:
         parts = urlsplit(file.url)
         host, port = parts.hostname, parts.port
@@ -72,7 +86,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
             yield Conflict((*path, key), text)
     if file.sha256 is not None and file.md5 is not None:
         yield Conflict((*path, "md5"), "conflicts with sha256: give one of the two, preferably sha256")
-    if file.url.startswith("http://") and file.sha256 is None and file.md5 is None:
+    if (file.url or "").startswith("http://") and file.sha256 is None and file.md5 is None:
         text = (
             "http:// needs sha256 or md5, because anyone on the network can change the file; or use https://"
         )
@@ -82,7 +96,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
 def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> Iterator[Conflict]:
     key: KeyPath = path if file.path is None else (*path, "path")
     if not file.target:
-        yield Conflict(path, "needs path: the URL does not end with a name")
+        yield Conflict(path, f"needs path: {file.path or 'the URL'} does not end with a name")
         return
     if fault := path_fault(file.target):
         yield Conflict(key, fault)

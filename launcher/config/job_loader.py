@@ -77,7 +77,9 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
     # With absolute paths the job's file is not needed any more.
     base = PurePosixPath(base_dir)
     code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
-    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
+    secrets = tuple(_anchored_secret(base, secret) for secret in spec.secrets)
+    data = tuple(one if one.url else replace(one, path=_under(base, one.path or "")) for one in spec.data)
+    return replace(spec, code=code, secrets=secrets, data=data)
 
 
 def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:

@@ -38,14 +38,12 @@ _RUNS_NOTEBOOK = re.compile(
 def conflicts(spec: JobSpec) -> Iterator[Conflict]:
     """Yield every conflict in the job."""
     for rule in (
-        _name,
-        _tags,
+        _names,
         _program,
         _success,
         _section,
         _machine,
         _secrets,
-        _environment,
         _globs,
         _own_checkpoints,
         data_conflicts,
@@ -55,14 +53,14 @@ def conflicts(spec: JobSpec) -> Iterator[Conflict]:
         yield from rule(spec)
 
 
-def _name(spec: JobSpec) -> Iterator[Conflict]:
+def _names(spec: JobSpec) -> Iterator[Conflict]:
     if not NAME.fullmatch(spec.name):
         yield Conflict(("name",), f"{NAME_EXPECTED}, got {spec.name!r}")
-
-
-def _tags(spec: JobSpec) -> Iterator[Conflict]:
     for number, text in tag_faults(spec.tags):
         yield Conflict(("tags",) if number is None else ("tags", number), text)
+    for name in spec.env:
+        if fault := _variable_fault(name):
+            yield Conflict(("env", name), fault)
 
 
 def _program(spec: JobSpec) -> Iterator[Conflict]:
@@ -186,12 +184,6 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
                 )
         except ValueError as error:
             yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
-
-
-def _environment(spec: JobSpec) -> Iterator[Conflict]:
-    for name in spec.env:
-        if fault := _variable_fault(name):
-            yield Conflict(("env", name), fault)
 
 
 def _variable_fault(name: str) -> str | None:

@@ -14,17 +14,8 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import replace_surrogates
+from vastrun.launcher.config import schema
 from vastrun.launcher.config.command import program_of
-from vastrun.launcher.config.schema import (
-    NAME,
-    bare,
-    expected,
-    is_mapping,
-    job_fields,
-    optional,
-    options,
-    words_of,
-)
 from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 
@@ -42,7 +33,7 @@ _SHOWN = 60
 def _keys_of(kind: Any) -> Mapping[str, Any]:
     """Return the keys of a section with their types. Cached: it takes longer than reading a job."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in job_fields(kind)}
+    return {field.name: hints[field.name] for field in schema.job_fields(kind)}
 
 
 class YamlReader:
@@ -81,15 +72,15 @@ class YamlReader:
         """Add the fault of a value that does not match its type."""
         path = next(p for p in _upwards(path) if p in self._nodes)
         kind, node = self._kinds[path], self._nodes[path]
-        self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
+        self.fault(path, f"expected {schema.expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
 
     def _read(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._nodes[path], self._kinds[path] = node, kind
-        inner = bare(kind)
+        inner = schema.bare(kind)
         if isinstance(node, ScalarNode) and (fault := _unreadable(node)):
             self.fault(path, fault)
             return _SKIP
-        if _is_null(node) and (node.value or not is_dataclass(inner)) and optional(kind):
+        if _is_null(node) and (node.value or not is_dataclass(inner)) and schema.optional(kind):
             return None
         if inner is Any:
             return plain(node)
@@ -97,7 +88,7 @@ class YamlReader:
             return self._section(inner, node, path)
         if typing.get_origin(inner) is tuple:
             return self._list(inner, node, path)
-        if is_mapping(inner):
+        if schema.is_mapping(inner):
             return self._mapping(inner, node, path)
         if not isinstance(node, ScalarNode):
             return self._misfit(path)
@@ -155,8 +146,8 @@ class YamlReader:
         *above, key = path
         known_keys = [
             o.key
-            for o in options(None if issubclass(self._kind, JobSpec) else self._kind)
-            if f".{NAME}." not in o.key
+            for o in schema.options(None if issubclass(self._kind, JobSpec) else self._kind)
+            if f".{schema.NAME}." not in o.key
         ]
         elsewhere = [known_key for known_key in known_keys if known_key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
@@ -179,7 +170,11 @@ class YamlReader:
             return _SKIP if _SKIP in values else values  # indices stay what they are in the file
         if _is_null(node):
             return _SKIP
-        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *SHORTHAND_KEYS):
+        if (
+            isinstance(node, ScalarNode)
+            and node.tag == STR
+            and schema.bare(items[0]) in (str, *SHORTHAND_KEYS)
+        ):
             if path == ("command",):
                 try:
                     return list(program_of(node.value))
@@ -259,7 +254,7 @@ def _shown(node: Node) -> str:
 
 def _hint(kind: Any, node: Node) -> str:
     """Return a hint for a correction; empty: none is known."""
-    inner = bare(kind)
+    inner = schema.bare(kind)
     if isinstance(node, MappingNode) and inner is str:
         return "; quote text that holds ': '"
     if not isinstance(node, ScalarNode) or (node.tag == NULL and kind is not str):
@@ -272,7 +267,7 @@ def _hint(kind: Any, node: Node) -> str:
     if typing.get_origin(inner) is Literal:
         near = _nearest(text, [str(value) for value in typing.get_args(inner)])
         return f"; did you mean {near}?" if near else ""
-    if near := _nearest(text, list(words_of(kind))):
+    if near := _nearest(text, list(schema.words_of(kind))):
         return f"; did you mean {near}?"
     if inner in (int, float) and node.tag == STR:
         if re.fullmatch(r"[-+]?[0-9.]+", text):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isclose
+from typing import TypeVar
 
 from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
 from vastrun.launcher.core.labels import POOL
@@ -23,6 +25,8 @@ _WHOLE_S = 1.0
 """Rounding of a provider's times, in seconds."""
 CLOCK_S = 5.0
 """Min. difference of clocks in seconds: a smaller one may be a slow response."""
+_METER_TIMES = ("began_at", "armed_at", "idle_at", "given_back_at", "absent_at", "answered_at")
+_Record = TypeVar("_Record", Run, Rental, Meter)
 
 
 def cost_usd(run: Run, now: float) -> float:
@@ -49,12 +53,11 @@ def max_cost_usd(run: Run, now: float) -> float:
     """
     if run.charged is not None:
         return run.charged.usd
-    machines = (run, *(with_machine(run, one) for one in run.rentals))
-    return cost_usd(run, now) + sum(_tail_usd(machine, now) for machine in machines)
+    return cost_usd(run, now) + sum(_tail_usd(machine, now) for machine in runs_by_machine(run))
 
 
 def _tail_usd(run: Run, now: float) -> float:
-    if run.rented_at is None or run.offer is None:
+    if run.offer is None:
         return 0.0
     # A machine that only loaded was charged for its disk alone.
     has_run = gpu_seconds(run, now) > _WHOLE_S
@@ -70,7 +73,7 @@ def cost_of(run: Run, now: float) -> Cost:
 def counted_of(run: Run, now: float) -> Cost:
     """Return the counted cost of the run's machines so far: at least what is billed, as far as it was
     seen."""
-    return sum((_cost_of_one(with_machine(run, one), now) for one in run.rentals), _cost_of_one(run, now))
+    return sum((_cost_of_one(machine, now) for machine in runs_by_machine(run)), Cost())
 
 
 def _cost_of_one(run: Run, now: float) -> Cost:
@@ -153,7 +156,8 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
     """
     former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
     price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
-    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
+    is_same = all(isclose(*pair, rel_tol=1e-6) for pair in zip(former, price, strict=True))
+    if not machine.usd_per_hour or run.rented_at is None or is_same:
         return run
     since = max(run.rented_at, higher_since) if price > former else lower_since
     # What it cost so far is fixed in the meter; only the seconds from here on count at the new price.
@@ -186,6 +190,12 @@ def with_machine(run: Run, rental: Rental) -> Run:
         rentals=(),
         charged=None,
     )
+
+
+def runs_by_machine(run: Run) -> Sequence[Run]:
+    """Return the run once for each machine that it had, as if that were its only one."""
+    every = (run, *(with_machine(run, rental) for rental in run.rentals))
+    return [one for one in every if one.rented_at is not None]
 
 
 def machine_ids(run: Run) -> frozenset[str]:
@@ -239,24 +249,14 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
     by_s = ahead_s - run.clock_ahead_s
     if abs(by_s) < CLOCK_S:
         return run
-    meter = _meter_moved(run.meter, by_s)
+    rentals = (_shifted(one, by_s, "rented_at", "released_at") for one in run.rentals)
+    # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
+    run = _shifted(run, by_s - _WHOLE_S, "rented_at")
     return replace(
-        run,
+        _shifted(run, by_s, "phase_at", "released_at"),
         clock_ahead_s=ahead_s,
-        phase_at=run.phase_at + by_s,
-        # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
-        rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
-        released_at=_moved(run.released_at, by_s),
-        meter=meter,
-        rentals=tuple(
-            replace(
-                one,
-                rented_at=one.rented_at + by_s,
-                released_at=_moved(one.released_at, by_s),
-                meter=_meter_moved(one.meter, by_s),
-            )
-            for one in run.rentals
-        ),
+        meter=_shifted(run.meter, by_s, *_METER_TIMES),
+        rentals=tuple(replace(one, meter=_shifted(one.meter, by_s, *_METER_TIMES)) for one in rentals),
     )
 
 
@@ -275,9 +275,10 @@ def _here(run: Run, moment: float) -> float:
 
 def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
     meter = run.meter
-    if meter.began_at is None and machine.state == "loading" and _serves(meter, now):
-        return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
     if meter.began_at is None and machine.state == "loading":
+        if meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S:
+            # It answered so long ago that a late row does not explain why it is idle.
+            return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
         # It loads before it runs: all of its life was free so far.
         return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
     if meter.began_at is None:
@@ -285,11 +286,6 @@ def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
         return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
     free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
     return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
-
-
-def _serves(meter: Meter, now: float) -> bool:
-    """Return whether the machine answered so long ago that a late row does not explain why it is idle."""
-    return meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S
 
 
 def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
@@ -308,23 +304,10 @@ def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
     return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
 
 
-def _meter_moved(meter: Meter, by_s: float) -> Meter:
-    return replace(
-        meter,
-        began_at=_moved(meter.began_at, by_s),
-        armed_at=_moved(meter.armed_at, by_s),
-        idle_at=_moved(meter.idle_at, by_s),
-        given_back_at=_moved(meter.given_back_at, by_s),
-        absent_at=_moved(meter.absent_at, by_s),
-    )
-
-
-def _moved(moment: float | None, by_s: float) -> float | None:
-    return None if moment is None else moment + by_s
-
-
-def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
-    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
+def _shifted(record: _Record, by_s: float, *names: str) -> _Record:
+    """Return the record with its times of these names, as far as they are known, changed by `by_s`."""
+    times = {name: getattr(record, name) for name in names}
+    return replace(record, **{name: at + by_s for name, at in times.items() if at is not None})
 
 
 def _lately(since: float, now: float) -> float:

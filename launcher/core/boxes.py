@@ -61,11 +61,22 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataContents:
+    """The files of this computer that are sent for a job's `data`."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each content; several files may have the same one."""
+    withheld: tuple[str, ...] = ()
+    """Files that are left out since they hold credentials."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankStatus:
     """One rank as last seen by the supervisor."""
 
     rank: RankNumber
     pid: Annotated[int, Range(0, 2**31)] | None = None
+    """None: it has ended."""
     step: Step = 0
     activity: Name = ""
     age_s: Seconds = 0.0

@@ -86,7 +86,7 @@ class NoOfferError(VastrunError):
     """Nothing on offer fits the job.
 
     `ended`: id of a machine that was created despite the rejection, destroyed, and is billed. `idle_s`:
-    seconds from its order for which it was seen not to run. `has_run`: its GPUs may be billed, too.
+    seconds from its order for which it was seen not to run.
     """
 
     exit_code = 8
@@ -100,10 +100,9 @@ class NoOfferError(VastrunError):
         cause: Cause | None = None,
         ended: str = "",
         idle_s: float = 0.0,
-        has_run: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, cause=cause)
-        self.ended, self.idle_s, self.has_run = ended, idle_s, has_run
+        self.ended, self.idle_s = ended, idle_s
 
 
 class BudgetError(VastrunError):

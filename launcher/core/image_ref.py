@@ -26,7 +26,9 @@ class ImageReference:
     def of(cls, text: str) -> ImageReference:
         """Parse an image's name. Raises ValueError with the expected form."""
         first, slash, rest = text.partition("/")
-        registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)
+        # As Docker decides it.
+        is_registry = slash and ("." in first or ":" in first or first == "localhost")
+        registry, image = (first, rest) if is_registry else (HUB, text)
         match = _IMAGE.fullmatch(image)
         if match is None or not _REGISTRY.fullmatch(registry):
             raise ValueError(f"expected an image like pytorch/pytorch:2.13.0-cuda13.0, got {text!r}")
@@ -51,8 +53,3 @@ class ImageReference:
         tag = f":{self.tag}" if self.tag else ""
         digest = f"@{self.digest}" if self.digest else ""
         return f"{self.name}{tag}{digest}"
-
-
-def _is_registry(word: str) -> bool:
-    """Return whether the word is a registry's host, as Docker decides it."""
-    return "." in word or ":" in word or word == "localhost"

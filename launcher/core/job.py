@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -60,6 +61,16 @@ class Resources:
         """Return `gpu_memory_gb` as a number: `auto` was resolved before."""
         assert self.gpu_memory_gb != "auto"
         return self.gpu_memory_gb
+
+    def times(self, count: int) -> Resources:
+        """Return what so many of these need together, on one machine."""
+        return replace(
+            self,
+            gpus=self.gpus * count,
+            cpu_cores=self.cpu_cores * count,
+            memory_gb=self.memory_gb * count,
+            disk_gb=self.disk_gb * count,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +166,15 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file that each machine downloads to `$VASTRUN_DATA` before its ranks start."""
+    """A file that each machine downloads to `$VASTRUN_DATA`, or files that are sent there, before its ranks
+    start."""
 
-    url: Annotated[str, MinLen(1)]
-    """An https://, http://, hf:// or s3:// URL, without credentials."""
+    url: Annotated[str, MinLen(1)] | None = None
+    """An https://, http://, hf:// or s3:// URL, without credentials; None: of this computer."""
     path: str | None = None
-    """Path in `$VASTRUN_DATA`; None: the name at the end of the URL."""
+    """Path in `$VASTRUN_DATA`; None: the name at the end of the URL. Without a URL: the file or folder."""
     sha256: str | None = None
+    """Checksum. Without a URL: that of all files as they were submitted; None before."""
     md5: str | None = None
     """Checksum, for files whose SHA-256 is not published."""
     size: Annotated[int, Ge(0), Le(10**14)] | None = None
@@ -172,6 +185,8 @@ class DataFile:
     @property
     def target(self) -> str:
         """Path in `$VASTRUN_DATA`."""
+        if self.url is None:
+            return PurePosixPath(self.path or "").name
         return path_in_url(self.url) if self.path is None else self.path
 
     @property
@@ -227,7 +242,7 @@ class JobSpec:
     """Max. restarts of the ranks by the box, by cause; None: `vastrun/contract/job.py`."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     data: tuple[DataFile, ...] = ()
-    """Files that each machine downloads to `$VASTRUN_DATA` before its ranks start, after `setup`."""
+    """Files that each machine has in `$VASTRUN_DATA` before its ranks start."""
     notify: tuple[NotifyUrl, ...] = ()
     """Receivers of notifications: of the end, of a failure, and when half, 80 % and all of `limits.usd` is
     spent."""
@@ -245,8 +260,13 @@ class JobSpec:
 
     @property
     def data_gb(self) -> float:
-        """Return the GB that each machine downloads for `data`, or their limit."""
+        """Return the GB that each machine gets for `data`, or their limit."""
         return sum(file.max_bytes for file in self.data) / 1e9
+
+    @property
+    def sent_gb(self) -> float:
+        """Return the GB of these that this computer sends to each machine."""
+        return sum(file.max_bytes for file in self.data if file.url is None) / 1e9
 
     @property
     def ranks_per_node(self) -> int:

@@ -71,10 +71,16 @@ class Offer:
     loading_usd: float = 0.0
     """Part of `expected_usd` that is spent before it trains, for disk and traffic."""
     data_s: float = 0.0
-    """Expected seconds for the download of the job's data; 0: it has none, or unknown."""
+    """Expected seconds until it has the job's data; 0: the job has none, or unknown."""
+    sent_s: float = 0.0
+    """Of these for what this computer sends to all machines of the run."""
+    bucket_s: float = 0.0
+    """Seconds for the same if it came from a bucket instead."""
     extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
     """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""
+    place: str = ""
+    """Folder of the machine's files on a cluster's disk, by the settings then; empty: it has none."""
     image: str | None = None
     """Image for the machine: the job's own, or a matching one of vastrun; None: it runs no images."""
     network: str = ""
@@ -107,8 +113,6 @@ class Instance:
     rented_at: float
     """Epoch seconds."""
     extras: ExtraRates = ExtraRates()
-    min_bid_usd_per_hour: float = 0.0
-    """Lowest bid that wins its GPUs now, in USD per hour; 0: unknown."""
     queued: bool | None = None
     """True while it waits for its turn and costs nothing. None: its provider has no queue."""
     idle: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +25,10 @@ HIDDEN = {"hidden": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """Data for a machine's bill besides its price. Everything that is not known to be free is charged."""
+    """Data for a machine's bill besides its price, and when it last answered.
+
+    Everything that is not known to be free is charged.
+    """
 
     extras: ExtraRates = field(default_factory=ExtraRates)
     began_at: float | None = None
@@ -49,6 +52,23 @@ class Meter:
     """Time at which the provider last accepted its end, which a later look confirms."""
     absent_at: float | None = None
     """Time from which the provider did not list it any more."""
+    answered_at: float | None = None
+    """Time at which it last answered its launcher, at most ANSWER_SAVE_S late; None: it did not yet."""
+    silent: bool = False
+    """True once it did not answer, until it answers again."""
+    is_forgiven: bool = False
+    """True once the user allowed its host again: its failure speaks against no machine any more."""
+
+
+class MachineState(StrEnum):
+    """State of a run's machine that does not answer."""
+
+    NOT_ANSWERING = "not_answering"
+    """It does not answer, and its provider says that it runs, or cannot be asked."""
+    NOT_LISTED = "not_listed"
+    """Its provider's list lacks it, or says that it has stopped. It may come back."""
+    GONE = "gone"
+    """Its provider confirmed that it does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +234,17 @@ class Run:
         return EXIT_CODE_OF[self.verdict]
 
 
+def attempts_until(run: Run, get: Callable[[str], Run | None]) -> list[Run]:
+    """List the run and those of its job that it tries again or continues, newest first."""
+    attempts = {run.id: run}
+    while run.parent is not None and run.parent not in attempts:  # a team's rows may be anybody's
+        former = get(run.parent)
+        if former is None or former.job != run.job:
+            break
+        run = attempts[former.id] = former
+    return list(attempts.values())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """An event in the run's diary."""
@@ -245,7 +276,7 @@ class CodeFile:
     """A file of the code as it was shipped."""
 
     mode: str
-    """As in git: `100644`, `100755`, or `120000` for a link."""
+    """Mode in git: `100644`, `100755`, or `120000` for a link."""
     size: int = 0
     sha256: str = ""
     target: str | None = None
@@ -254,7 +285,7 @@ class CodeFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeOrigin:
-    """Where the code comes from; outside of git nothing is known."""
+    """Origin of the code; outside of git nothing is known."""
 
     commit: str | None = None
     branch: str | None = None
@@ -269,10 +300,10 @@ class CodeRecord:
     """Code as it was submitted."""
 
     digest: str
-    """Of the names, modes and contents of all files."""
+    """Digest of the names, modes and contents of all files."""
     origin: CodeOrigin = field(default_factory=CodeOrigin)
     files: Mapping[str, CodeFile] = field(default_factory=dict)
-    """By name."""
+    """Files by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,7 +139,8 @@ def written_forms(secret: str, min_length: int) -> set[str]:
         once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
         forms |= {once, json.dumps(once)[1:-1], once.replace("/", "\\/")}
     for escaped in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
-        forms |= {escaped, _lower_percent(escaped), quote(escaped, safe="")}
+        lower = re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
+        forms |= {escaped, lower, quote(escaped, safe="")}
     for content in {secret.encode(errors="replace"), secret.encode("utf-16-le", errors="replace")}:
         forms |= set(_base64_forms(content))
     return {form for form in forms if len(form) >= min_length}
@@ -201,7 +202,3 @@ def _base64_forms(content: bytes) -> Iterable[str]:
         inner = encoded[-(-before * 8 // 6) : (before + len(content)) * 8 // 6]
         yield inner
         yield inner.replace("+", "-").replace("/", "_")
-
-
-def _lower_percent(text: str) -> str:
-    return re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), text)

@@ -75,6 +75,8 @@ class Cause(StrEnum):
     MONEY_LIMIT = "money_limit"
     PREEMPTED = "preempted"
     LOST = "lost"
+    OUTPUTS_LOST = "outputs_lost"
+    """Its program had ended, or may have; its machine was gone before its outputs were downloaded."""
     NO_OFFER = "no_offer"
     PROVIDER = "provider"
     UNPROVEN = "unproven"
@@ -104,26 +106,17 @@ class Verdict(StrEnum):
     LIMIT = "LIMIT"
     PREEMPTED = "PREEMPTED"
     LOST = "LOST"
+    OUTPUTS_LOST = "OUTPUTS_LOST"
     NO_OFFER = "NO_OFFER"
     UNKNOWN = "UNKNOWN"
 
 
 VERDICT_OF: Mapping[Cause | None, Verdict] = {
     None: Verdict.SUCCEEDED,
-    Cause.USER_ERROR: Verdict.FAILED,
-    Cause.SETUP: Verdict.FAILED,
-    Cause.OUT_OF_MEMORY: Verdict.FAILED,
-    Cause.SIGNAL: Verdict.FAILED,
-    Cause.COMMUNICATION: Verdict.FAILED,
-    Cause.DATA: Verdict.FAILED,
-    Cause.DIVERGED: Verdict.FAILED,
-    Cause.GATE_MISSED: Verdict.FAILED,
-    Cause.DISK: Verdict.FAILED,
-    Cause.HOST: Verdict.FAILED,
-    Cause.SLOW: Verdict.FAILED,
-    Cause.STORAGE: Verdict.FAILED,
-    Cause.PROVIDER: Verdict.FAILED,
-    Cause.INTERNAL: Verdict.FAILED,
+    **dict.fromkeys((Cause.USER_ERROR, Cause.SETUP, Cause.OUT_OF_MEMORY, Cause.SIGNAL), Verdict.FAILED),
+    **dict.fromkeys((Cause.COMMUNICATION, Cause.DATA, Cause.DIVERGED, Cause.GATE_MISSED), Verdict.FAILED),
+    **dict.fromkeys((Cause.DISK, Cause.HOST, Cause.SLOW, Cause.STORAGE), Verdict.FAILED),
+    **dict.fromkeys((Cause.PROVIDER, Cause.INTERNAL), Verdict.FAILED),
     Cause.HANG: Verdict.HUNG,
     Cause.STOPPED: Verdict.STOPPED,
     Cause.PRUNED: Verdict.PRUNED,
@@ -131,6 +124,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.MONEY_LIMIT: Verdict.LIMIT,
     Cause.PREEMPTED: Verdict.PREEMPTED,
     Cause.LOST: Verdict.LOST,
+    Cause.OUTPUTS_LOST: Verdict.OUTPUTS_LOST,
     Cause.NO_OFFER: Verdict.NO_OFFER,
     Cause.UNPROVEN: Verdict.UNKNOWN,
     Cause.CONTRADICTION: Verdict.UNKNOWN,
@@ -144,6 +138,7 @@ EXIT_CODE_OF: Mapping[Verdict, int] = {
     Verdict.HUNG: 6,
     Verdict.PREEMPTED: 7,
     Verdict.LOST: 7,
+    Verdict.OUTPUTS_LOST: 7,
     Verdict.NO_OFFER: 8,
     Verdict.LIMIT: 9,
     Verdict.UNKNOWN: 10,

@@ -58,15 +58,12 @@ class Calendar:
         moment = datetime.fromtimestamp(at, self.zone).astimezone(self.zone)
         return f"{moment.tzname()}, UTC{moment.isoformat()[-6:]}"
 
-    def since(self, text: str, now: float) -> float:
-        """Return when `--since` begins: that long ago, or with that day or month. Raises ValueError."""
-        ago_s = _ago_s(text)
-        return self._named(text, now).since if ago_s is None else now - ago_s
-
-    def until(self, text: str, now: float) -> float:
-        """Return when `--until` ends: that long ago, or with that day or month. Raises ValueError."""
-        ago_s = _ago_s(text)
-        return self._named(text, now).until if ago_s is None else now - ago_s
+    def moment(self, text: str, now: float, *, is_end: bool = False) -> float:
+        """Return the moment that long ago, or the begin or end of that day or month. Raises ValueError."""
+        if found := _AGO.fullmatch(text):
+            return now - float(found[1]) * _AGO_S[found[2]]
+        span = self._named(text, now)
+        return span.until if is_end else span.since
 
     def _named(self, text: str, now: float) -> Span:
         if text == "today":
@@ -92,11 +89,6 @@ class Calendar:
 
     def _midnight(self, day: date) -> float:
         return datetime.combine(day, time(), self.zone).timestamp()
-
-
-def _ago_s(text: str) -> float | None:
-    found = _AGO.fullmatch(text)
-    return None if found is None else float(found[1]) * _AGO_S[found[2]]
 
 
 class GroupBy(StrEnum):
@@ -205,11 +197,6 @@ def _by(key_of: Callable[[Run], str]) -> Grouper:
     return grouper
 
 
-def _by_tags(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
-    for tag in tags_of(spending.run) or (NONE,):
-        yield tag, spending
-
-
 def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
     """Return a grouper that splits the run by day or month."""
 
@@ -235,5 +222,5 @@ GROUPERS: Mapping[GroupBy, Grouper] = {
     GroupBy.GPU: _by(gpu_of),
     GroupBy.DAY: _by_time(Calendar.day),
     GroupBy.MONTH: _by_time(Calendar.month),
-    GroupBy.TAG: _by_tags,
+    GroupBy.TAG: lambda spending, _: ((tag, spending) for tag in tags_of(spending.run) or (NONE,)),
 }

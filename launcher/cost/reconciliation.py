@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, Settled
-from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S, counted_of, with_machine
+from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S, counted_of, machine_ids, runs_by_machine
 from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 
@@ -85,11 +85,6 @@ class Bill:
     def machines(self) -> Sequence[Run]:
         """The run once for each machine that it had, as if that were the only one."""
         return runs_by_machine(self.run)
-
-    @property
-    def settles_at(self) -> float:
-        """Latest time at which all of it is charged; inf: a machine of it still exists."""
-        return settles_at(self.run)
 
     @property
     def usd_per_s(self) -> float:
@@ -181,8 +176,7 @@ def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[st
     by_label: dict[str, str] = {}
     for run in runs:
         by_label[run.label] = run.id
-        machines = [run.instance_id, *(rental.instance_id for rental in run.rentals)]
-        by_machine |= {machine: run.id for machine in machines if machine}
+        by_machine |= dict.fromkeys(machine_ids(run), run.id)
     found: dict[str, list[Charge]] = defaultdict(list)
     for charge in charges:
         run_id = by_machine.get(charge.instance_id) or by_label.get(charge.label, NO_RUN)
@@ -197,12 +191,6 @@ def unmatched_charge(charge: Charge, ledger: str) -> UnmatchedCharge:
     if not charge.label.startswith(LABEL_PREFIX):
         return UnmatchedCharge.NOT_A_RUN
     return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
-
-
-def runs_by_machine(run: Run) -> Sequence[Run]:
-    """Return the run once for each machine that it had, as if that were its only one."""
-    every = (run, *(with_machine(run, rental) for rental in run.rentals))
-    return [one for one in every if one.rented_at is not None]
 
 
 def settles_at(run: Run) -> float:
@@ -225,7 +213,7 @@ def _other_account(bill: Bill) -> float:
 
 
 def _not_settled(bill: Bill) -> float:
-    is_open = bill.now < bill.settles_at or not all(charge.is_readable for charge in bill.charges)
+    is_open = bill.now < settles_at(bill.run) or not all(charge.is_readable for charge in bill.charges)
     return bill.counted.usd if is_open and bill.difference_usd < 0 else 0.0
 
 
@@ -241,7 +229,12 @@ def _price_changed(bill: Bill) -> float:
 
 def _not_watched(bill: Bill) -> float:
     # In any other run that trained, nothing stopped its GPUs until they were given back.
-    unsure = bill.ended_by_itself or bill.run.cause in (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
+    unsure = bill.ended_by_itself or bill.run.cause in (
+        Cause.PREEMPTED,
+        Cause.LOST,
+        Cause.OUTPUTS_LOST,
+        Cause.HOST,
+    )
     silence_s = bill.silence_s if unsure else bill.boot_silence_s
     return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 
@@ -302,7 +295,7 @@ def is_whole(bill: Bill) -> bool:
 
     return (
         bill.run.phase is Phase.ENDED
-        and bill.now >= bill.settles_at
+        and bill.now >= settles_at(bill.run)
         and all(charge.is_readable for charge in bill.charges)
         and all(map(is_charged, bill.machines))
     )

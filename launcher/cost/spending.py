@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import Cost, Event, Phase, Run, Verdict
-from vastrun.launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, with_machine
+from vastrun.launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, runs_by_machine
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 
@@ -75,8 +75,7 @@ def spending_of(
     run: Run, now: float, events: Sequence[Event] = (), runs: Mapping[str, Run] | None = None
 ) -> Spending:
     """Return the spending of the run so far. `events`: its diary. `runs`: those it may continue, by id."""
-    machines = (run, *(with_machine(run, rental) for rental in run.rentals))
-    rented = [machine for machine in machines if machine.rented_at is not None]
+    rented = runs_by_machine(run)
     cost, counted_usd = cost_of(run, now), counted_of(run, now).usd
     gpus = run.offer.gpus if run.offer else 0
     return Spending(
@@ -176,10 +175,9 @@ def _split_spending(holder: Spending, users: Sequence[Spending]) -> list[Spendin
         gpu_hours=holder.gpu_hours * (1 - used),
         is_held=True,
     )
-    return [idle, *(_as_share(user, factor, storage_part) for user in users)]
-
-
-def _as_share(user: Spending, factor: float, storage_part: float) -> Spending:
-    usd = user.cost.usd * factor
-    cost = Cost(gpu_usd=usd * (1 - storage_part), storage_usd=usd * storage_part)
-    return replace(user, cost=cost, idle_usd=user.idle_usd * factor)
+    shares = []
+    for user in users:
+        usd = user.cost.usd * factor
+        cost = Cost(gpu_usd=usd * (1 - storage_part), storage_usd=usd * storage_part)
+        shares.append(replace(user, cost=cost, idle_usd=user.idle_usd * factor))
+    return [idle, *shares]

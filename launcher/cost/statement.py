@@ -8,16 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from vastrun.launcher.core import Charge, Driver, Identity, Run, Settled
-from vastrun.launcher.core.bills import by_clock_of
-from vastrun.launcher.core.errors import (
-    AuthError,
-    HeldError,
-    ProviderError,
-    StorageError,
-    UnsignedError,
-    UsageError,
-)
+from vastrun.launcher.core import Charge, Driver, Identity, Run, Settled, errors
+from vastrun.launcher.core.bills import by_clock_of, runs_by_machine
 from vastrun.launcher.cost.groups import Calendar, Group, GroupBy, group_of, group_spendings
 from vastrun.launcher.cost.reconciliation import (
     NO_RUN,
@@ -64,7 +56,7 @@ def cost_report(
     """Add up what the runs cost in that time. Raises UsageError."""
     begin, end = -math.inf if since is None else since, math.inf if until is None else until
     if begin >= end:
-        raise UsageError("--since is not before --until")
+        raise errors.UsageError("--since is not before --until")
     by_id = {run.id: run for run in ledger.runs()}
     spendings = spent_within(
         net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs]), begin, end
@@ -165,8 +157,7 @@ def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
 
 def _began_at(run: Run) -> float:
     """Return when its first machine was rented; minus infinity where it had none."""
-    moments = [run.rented_at, *(rental.rented_at for rental in run.rentals)]
-    return min((at for at in moments if at is not None), default=-math.inf)
+    return min((one.rented_at or 0.0 for one in runs_by_machine(run)), default=-math.inf)
 
 
 def _unclaimed(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[UnclaimedCharge]:
@@ -200,7 +191,7 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
     """
     if provider.abilities.charged is None:
         return
-    with suppress(AuthError, ProviderError, StorageError):
+    with suppress(errors.AuthError, errors.ProviderError, errors.StorageError):
         runs = [run for run in ledger.runs(members=True, newest=1000) if run.provider == name]
         if due := [run for run in runs if is_due(run, now)]:
             bills, _ = reconciled_bills(ledger, provider, due, runs, now)
@@ -210,13 +201,13 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
 def _note(run: Run, cost: Settled, ledger: Ledger, driver: Driver) -> bool:
     try:
         ledger.hold(run.id, driver)
-    except HeldError:
+    except errors.HeldError:
         return False
     try:
         if unchanged := ledger.get(run.id) == run:
             ledger.save(replace(run, charged=cost), who=driver.who)
         return unchanged
-    except UnsignedError:  # another computer's, which settles it
+    except errors.UnsignedError:  # another computer's, which settles it
         return False
     finally:
         ledger.release(run.id, driver.who)

@@ -41,6 +41,7 @@ ADVICE: Mapping[Cause, str] = {  # where the kind of the program has none of its
     Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
     Cause.PREEMPTED: "{resume} on another machine: {again}",
     Cause.LOST: "{resume} on another machine: {again}",
+    Cause.OUTPUTS_LOST: "see what is here, then {resume}: {again}; limits.collect_s keeps outputs for longer",
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan{job_file}{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
@@ -134,7 +135,7 @@ RULES: tuple[AdviceRule, ...] = (
 def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     """Name one thing to do next. `checkpoint`: one was downloaded.
 
-    `not_shipped`: a file that the program missed and that is on this computer, and why it was not uploaded.
+    `not_shipped`: what the program missed that is on this computer, why it was not uploaded, and the remedy.
     """
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"
@@ -153,7 +154,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     if of_slots := slot_advice(run, spec, job_file):
         return of_slots
     if not_shipped:
-        return f"{not_shipped}; add it to code.include, then: {edited}"
+        return f"{not_shipped}, then: {edited}"
     # A run that is continued has its job with it.
     again = edited.replace(job_file, "", 1) if checkpoint else edited.partition(", or after")[0]
     resume = "continue it" if checkpoint else "start it again"
@@ -172,7 +173,7 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
     spec = read_job(run.spec_json)
     edited = f"vastrun rehearse {shlex.quote(spec.job_file or _ANY_FILE)}"
     if not_shipped:
-        return f"{not_shipped}; add it to code.include, then: {edited}"
+        return f"{not_shipped}, then: {edited}"
     text = _of_rules(run) or program_of(spec).advice.get(run.cause, ADVICE[run.cause])
     # A rehearsal has no run that other commands know, and does not cost money or end at a lease.
     is_of_a_run = any(name not in (None, "edited") for _, name, *_ in Formatter().parse(text))
@@ -181,11 +182,8 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
 
 def _of_rules(run: Run) -> str:
     """Return the text of the first rule that fits, empty if none does."""
-    return next((rule.text for rule in RULES if _fits(rule, run)), "")
-
-
-def _fits(rule: AdviceRule, run: Run) -> bool:
-    return run.cause in rule.causes and re.search(rule.detail, run.detail) is not None
+    fits = (rule for rule in RULES if run.cause in rule.causes and re.search(rule.detail, run.detail))
+    return next((rule.text for rule in fits), "")
 
 
 SLOT_ADVICE: Mapping[Cause, str] = {
@@ -200,9 +198,9 @@ HOLD_ADVICE: Mapping[Cause, str] = {
     Cause.TIME_LIMIT: "hold it again, for longer: {hold} --set limits.hours=...",
     Cause.MONEY_LIMIT: "hold it again, with more money: {hold} --set limits.usd=...",
     Cause.STOPPED: "hold it again: {hold}",
-    Cause.PREEMPTED: "hold another machine: {hold}",
-    Cause.LOST: "hold another machine: {hold}",
-    Cause.HOST: "hold another machine: {hold}",
+    **dict.fromkeys(
+        (Cause.PREEMPTED, Cause.LOST, Cause.OUTPUTS_LOST, Cause.HOST), "hold another machine: {hold}"
+    ),
 }
 """Advice for a run that holds a machine."""
 

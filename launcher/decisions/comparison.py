@@ -62,7 +62,7 @@ def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
     return [
         *_differences("code", _code(one.code), _code(other.code)),
         *job_differences(one.spec, other.spec),
-        *_differences("image", _image(one.run), _image(other.run)),
+        *_differences("image", {"image": one.run.image}, {"image": other.run.image}),
         *_differences("packages", one.packages, other.packages),
         *_differences("host", _host(one), _host(other)),
         *_differences("end", _end(one), _end(other)),
@@ -110,21 +110,13 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
         yield prefix, value
 
 
-def _image(run: Run) -> dict[str, Value]:
-    return {"image": run.image or None}
-
-
 def _host(compared: ComparedRun) -> dict[str, Value]:
-    run, offer = compared.run, compared.run.offer
-    return {
-        "provider": run.provider,
-        "host": run.host or None,
-        "gpu": None if offer is None else offer.gpu_name,
-        "gpus": None if offer is None else offer.gpus,
-        "gpu_memory_gb": None if offer is None else offer.gpu_memory_gb,
-        "cuda": None if offer is None or not offer.cuda else offer.cuda,
-        "usd_per_hour": compared.usd_per_hour,
-    }
+    run, facts = compared.run, dict[str, Value]()
+    if (offer := run.offer) is not None:
+        facts = {"gpu": offer.gpu_name, "gpus": offer.gpus, "gpu_memory_gb": offer.gpu_memory_gb}
+        facts["cuda"] = offer.cuda or None
+    usd_per_hour = compared.usd_per_hour
+    return {"provider": run.provider, "host": run.host or None, **facts, "usd_per_hour": usd_per_hour}
 
 
 def _end(compared: ComparedRun) -> dict[str, Value]:

@@ -39,9 +39,9 @@ def finishing_usd(spec: JobSpec, offer: Offer) -> float:
     return offer.expected_usd * spec.nodes
 
 
-def data_usd(spec: JobSpec, offer: Offer, seconds: float) -> float:
-    """Return the cost of downloading the job's data to one machine: its price meanwhile, and the traffic."""
-    return seconds / 3600 * offer.usd_per_hour + spec.data_gb * offer.extras.down_usd_per_gb
+def data_usd(offer: Offer, seconds: float, gb: float) -> float:
+    """Return the cost of bringing data to one machine: its price meanwhile, and the traffic."""
+    return seconds / 3600 * offer.usd_per_hour + gb * offer.extras.down_usd_per_gb
 
 
 def is_cut_short(spec: JobSpec, offer: Offer) -> bool:

@@ -66,6 +66,8 @@ class HostRecord:
     """Account and public address of its last offer; empty: unknown."""
     avoided: Literal["machine", "address", "account"] | None = None
     """Scope that is avoided now: this machine, all at its address, or all of its account; None: none."""
+    avoided_until: float | None = None
+    """Time at which it will be rented again, unless more fails; None: it is not avoided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +98,6 @@ class AvoidedHosts:
             or offer.host_account in self.accounts
         )
 
-    def mark(self, record: HostRecord) -> HostRecord:
-        """Return the record of a machine that did not fail with what is avoided of it."""
-        if record.avoided is None and record.address in self.addresses:
-            return replace(record, avoided="address")
-        if record.avoided is None and record.account in self.accounts:
-            return replace(record, avoided="account")
-        return record
-
 
 NOTHING_AVOIDED = AvoidedHosts()
 
@@ -131,8 +125,22 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
         if run.host and run.usd_per_hour > 0 and run.rented_at is not None:
             by_host[run.provider, run.host].append(run)
     records = [_record(runs_there, now) for runs_there in by_host.values()]
-    avoid = AvoidedHosts.among(records)
-    return sorted(map(avoid.mark, records), key=lambda record: (-record.score, -record.last_run_at))
+    failed = [record for record in records if record.avoided]
+    marked = (_marked(record, failed) for record in records)
+    return sorted(marked, key=lambda record: (-record.score, -record.last_run_at))
+
+
+def _marked(record: HostRecord, failed: Sequence[HostRecord]) -> HostRecord:
+    """Return the record of a machine with what is avoided of it because of others that failed."""
+    at_address = [one for one in failed if one.address and one.address == record.address]
+    of_account = [one for one in failed if one.account and one.account == record.account]
+    scopes: Sequence[tuple[Literal["address", "account"], list[HostRecord], int]]
+    scopes = (("address", at_address, 1), ("account", of_account, MIN_ACCOUNT_MACHINES))
+    for scope, others, needed in () if record.avoided else scopes:
+        if len(others) >= needed:
+            ends = sorted((one.avoided_until or 0.0 for one in others), reverse=True)
+            return replace(record, avoided=scope, avoided_until=ends[needed - 1])
+    return record
 
 
 def blames_host(run: Run) -> bool:
@@ -141,7 +149,7 @@ def blames_host(run: Run) -> bool:
 
     With several nodes, only the node that failed counts.
     """
-    if not run.is_to_blame:
+    if not run.is_to_blame or run.meter.is_forgiven:
         return False
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
@@ -154,7 +162,9 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
     last_failure_at, last_cause = max(failures, key=itemgetter(0)) if failures else (None, None)
     # Failures fade instead of adding up for ever: a host that was repaired is rented again.
     score = sum(0.5 ** (max(0.0, now - at) / HALF_LIFE_S) for at, _ in failures)
-    fresh = last_failure_at is not None and now - last_failure_at < FRESH_S
+    until = None
+    if last_failure_at is not None and (now - last_failure_at < FRESH_S or score >= MIN_AVOIDED_SCORE):
+        until = max(last_failure_at + FRESH_S, now + HALF_LIFE_S * math.log2(score / MIN_AVOIDED_SCORE))
     last = runs[-1]
     return HostRecord(
         provider=last.provider,
@@ -168,7 +178,8 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
         last_cause=last_cause,
         account=last.offer.host_account if last.offer else "",
         address=last.offer.address if last.offer else "",
-        avoided="machine" if fresh or score >= MIN_AVOIDED_SCORE else None,
+        avoided=None if until is None else "machine",
+        avoided_until=until,
     )
 
 
@@ -177,15 +188,10 @@ def _failed_at(run: Run) -> float:
 
 
 def _lease_may_have_ended(run: Run) -> bool:
-    """Return whether the machine's lease may have expired, which is no fault of the host."""
-    if run.offer is None or run.rented_at is None:
+    """Return whether the lease may have ended a machine on which nothing was started."""
+    if run.offer is None or run.rented_at is None or run.failed_in not in BEFORE_TRAINING:
         return False
-    spec = policy.within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at)
-    lease = policy.lease_of(spec, run.offer)
-    limits = [lease.life_s, lease.collect_s]
-    if run.failed_in in BEFORE_TRAINING:
-        limits.append(lease.ship_s)
-    return _failed_at(run) >= run.rented_at + min(limits)
+    return _failed_at(run) >= run.rented_at + policy.lease_of(read_job(run.spec_json), run.offer).ship_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +234,8 @@ class SpeedHistory:
     few are settled."""
     avoid: AvoidedHosts = NOTHING_AVOIDED
     """Hosts that the search may leave out."""
+    up_mbps: float = 20.0
+    """Upload speed of this computer in Mbit/s."""
 
 
 def speed_history_of(

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 STOP_S = 30.0
 """Max. seconds for a node to stop when another has failed, which its own supervisor notices."""
 MAX_EXPLAIN_S = 15.0
-"""Max. seconds that a node that lost its peers waits for the launcher to find out why."""
+"""Seconds that a node that lost its peers waits for the launcher to find out why, between two looks."""
+MAX_PROVIDER_WORD_S = 480.0
+"""Max. seconds that it waits while a node is silent: with SlurmdTimeout=300, Slurm misses it after 400 s."""
 _ORDER: Mapping[Phase, int] = {phase: number for number, phase in enumerate(Phase)}
 _SHARED_CAUSES = (Cause.STOPPED, Cause.PRUNED, Cause.TIME_LIMIT, Cause.MONEY_LIMIT)
 """Causes that all nodes share, so that no node is named."""

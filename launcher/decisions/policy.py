@@ -333,6 +333,17 @@ def lease_ends_at(run: Run, lease: Lease) -> float | None:
     return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
 
 
+def may_have_ended(spec: JobSpec, run: Run, offer: Offer, now: float) -> bool:
+    """Return whether a program may have ended, and its lease the machine, since the machine last answered.
+
+    A program that by its speed had steps left was lost with its machine, unless its lease expired.
+    """
+    lease, answered_at = lease_of(spec, offer), run.meter.answered_at or run.phase_at
+    left_s = (run.steps - run.step) / run.steps_per_s if run.steps and run.steps_per_s else 0.0
+    ends_at = lease_ends_at(run, lease)
+    return now >= answered_at + lease.collect_s + left_s or (ends_at is not None and now >= ends_at)
+
+
 def download_left_s(box_status: BoxStatus) -> float | None:
     """Return the remaining seconds for which a machine keeps the outputs of an ended training, by its own
     clock.

@@ -40,25 +40,22 @@ def stage_costs(run: Run, ends: Sequence[StageEnd], usd_per_hour: float) -> tupl
     `usd_per_hour`: price of all of the run's machines.
     """
     reported = {end.name: end for end in ends}
+    spans = _spans(run.spec_json) if ends else ()
+    unreported = {span.name: StageEnd(name=span.name, steps_planned=span.steps) for span in spans}
     return tuple(
-        _cost(
-            span, reported.get(span.name) or StageEnd(name=span.name, steps_planned=span.steps), usd_per_hour
+        StageCost(
+            name=span.name,
+            steps_done=min(end.steps_done, span.steps),
+            steps_planned=span.steps,
+            seconds=end.seconds,
+            usd=end.seconds / 3600 * usd_per_hour,
+            scores=end.scores,
+            missed=end.missed,
+            # What a machine says is shown only if it looks like the id of a run.
+            run_id=end.run_id if end.run_id and _RUN_ID.fullmatch(end.run_id) else None,
         )
-        for span in (_spans(run.spec_json) if ends else ())
-    )
-
-
-def _cost(span: StageSpan, end: StageEnd, usd_per_hour: float) -> StageCost:
-    return StageCost(
-        name=span.name,
-        steps_done=min(end.steps_done, span.steps),
-        steps_planned=span.steps,
-        seconds=end.seconds,
-        usd=end.seconds / 3600 * usd_per_hour,
-        scores=end.scores,
-        missed=end.missed,
-        # What a machine says is shown only if it looks like the id of a run.
-        run_id=end.run_id if end.run_id and _RUN_ID.fullmatch(end.run_id) else None,
+        for span in spans
+        for end in [{**unreported, **reported}[span.name]]
     )
 
 

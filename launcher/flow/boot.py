@@ -6,16 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance
-from vastrun.launcher.core.errors import (
-    GoneError,
-    HostKeyError,
-    KeyNotAttachedError,
-    NoBoxError,
-    SliceOverError,
-    UnexplainedError,
-    UnreachableError,
-)
+from vastrun.launcher.core import Cause, Instance, errors
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
@@ -24,12 +15,7 @@ from vastrun.launcher.flow.lease_expiry import gone_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.run_state import PhaseResult, failed
 from vastrun.launcher.flow.scheduled_end import move_end
-from vastrun.launcher.gate.box_reader import (
-    NO_LEASE,
-    fetch_small_file,
-    parse_lease_state,
-    parse_missing_programs,
-)
+from vastrun.launcher.gate import box_reader
 from vastrun.launcher.ports import ChecksIdentity
 
 
@@ -43,7 +29,7 @@ def boot(context: RunContext) -> PhaseResult:
             return end
         try:
             # The onstart scripts are not there yet.
-            lease = parse_lease_state(_small_file(context, layout.LEASE_STATE))
+            lease = box_reader.parse_lease_state(_small_file(context, layout.LEASE_STATE))
             # Nothing is uploaded before: a machine without a lease would stay rented if this launcher died.
             if lease == "armed":
                 if timeouts.was_seen_booting and context.run.rented_at is not None:
@@ -53,10 +39,10 @@ def boot(context: RunContext) -> PhaseResult:
                 if meter.armed_at is None:
                     context.save(meter=replace(meter, armed_at=context.now()))
                 return _accept(context)
-            if lease == NO_LEASE and (end := _missing_programs_result(context)) is not None:
+            if lease == box_reader.NO_LEASE and (end := _missing_programs_result(context)) is not None:
                 return end
             timeouts.note_answer(lease, context.now())
-        except (UnexplainedError, UnreachableError, GoneError) as error:
+        except (errors.UnexplainedError, errors.UnreachableError, errors.GoneError) as error:
             context.disconnect()
             if (end := _note_no_answer(context, timeouts, error)) is not None:
                 return end
@@ -72,22 +58,24 @@ def boot(context: RunContext) -> PhaseResult:
 
 
 def _note_no_answer(
-    context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
+    context: RunContext,
+    timeouts: BootTimeouts,
+    error: errors.UnexplainedError | errors.UnreachableError | errors.GoneError,
 ) -> PhaseResult | None:
     """Note why the machine does not answer: `exceeded_limit` has a limit for each reason.
 
     Returns the result of the boot where it never will.
     """
-    if isinstance(error, UnexplainedError):
+    if isinstance(error, errors.UnexplainedError):
         return with_host_log(context, failed(error.cause, str(error)))
-    if isinstance(error, GoneError) and context.machines.is_gone():
+    if isinstance(error, errors.GoneError) and context.machines.is_gone():
         return gone_result(context)
-    if isinstance(error, HostKeyError):
+    if isinstance(error, errors.HostKeyError):
         timeouts.note_untrusted(error, context.now())
-    elif isinstance(error, KeyNotAttachedError):
+    elif isinstance(error, errors.KeyNotAttachedError):
         if news := timeouts.note_rejected(error, context.now()):
             context.report(news)
-    elif isinstance(error, NoBoxError):
+    elif isinstance(error, errors.NoBoxError):
         timeouts.note_no_box(context.now())
     elif error.cause is Cause.PROVIDER:
         if news := timeouts.note_provider_error(str(error), context.now()):
@@ -106,10 +94,7 @@ def _cause_of(timeouts: BootTimeouts) -> Cause:
 
 
 def _abandoned_result(context: RunContext) -> PhaseResult | None:
-    """Return the result of a boot that is not needed any more: the run was stopped, or its deadline has
-    passed."""
-    if context.is_stopping():
-        return context.stopped("before its machine was ready")
+    """Return the result of a boot that is not needed any more: a node failed, or the deadline has passed."""
     if (end := context.nodes.end()) is not None:
         return end
     deadline = policy.deadline_of(context.spec)
@@ -182,7 +167,7 @@ def _report_progress(context: RunContext, timeouts: BootTimeouts) -> None:
 
 def _missing_programs_result(context: RunContext) -> PhaseResult | None:
     """Return the result of a run whose image lacks what its start needs. No other machine would do better."""
-    missing = parse_missing_programs(_small_file(context, layout.ONSTART_ERRORS))
+    missing = box_reader.parse_missing_programs(_small_file(context, layout.ONSTART_ERRORS))
     if not missing:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
@@ -191,6 +176,6 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
 
 def _small_file(context: RunContext, path: str) -> bytes:
     """Read a small file of the box; empty while it comes too slowly."""
-    with suppress(SliceOverError), context.time_slice(policy.LEASE_PROOF_S):
-        return fetch_small_file(context.remote(), path)
+    with suppress(errors.SliceOverError), context.time_slice(policy.LEASE_PROOF_S):
+        return box_reader.fetch_small_file(context.remote(), path)
     return b""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
-from vastrun.launcher.core.errors import GoneError, NoRoomError, SliceOverError, VastrunError
+from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run
+from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, SliceOverError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.traffic import TrafficMeasure
 from vastrun.launcher.flow.machines import RunMachines
-from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped, failed
+from vastrun.launcher.flow.run_state import Detached, RunState, RunStopped, failed
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.caps import SLICE_S
 from vastrun.launcher.ports import Interruptible, Remote, SeesGrowth
@@ -34,13 +34,13 @@ class RunContext(RunState):
         self.machines = RunMachines(self)
         self.is_account_checked = False
         """True once the key was found to belong to the run's account."""
+        self.has_program_ended = self.run.phase is Phase.COLLECT
+        """True once the machine reported that the program has ended."""
         self.has_scheduled_end = True
         """False once the provider refused to schedule the end of the machine."""
         self._remote: GuardedRemote | None = None
         self._connected: GuardedRemote | None = None
         """The shell that was opened last, whose connection the guard's thread may abort."""
-        self._ledger_request = (UserRequest.NONE, -math.inf)
-        """The user's request in the ledger, and when it was read."""
         self._space_reported_in: Phase | None = None
         self._slice_ends_at = math.inf
         self.start_grace_period()
@@ -71,28 +71,6 @@ class RunContext(RunState):
             self.report(f"{error}; {what}")
         self._space_reported_in = self.run.phase
 
-    def user_request(self) -> UserRequest:
-        """Return the strongest request of the user, from this keyboard or the ledger. It is for all nodes
-        of a run.
-
-        Called before each request to the box; the ledger, which may be on another computer, is read less
-        often.
-        """
-        here, now = self.services.user_requests.current(), self.now()
-        elsewhere, read_at = self._ledger_request
-        if not 0 <= now - read_at < 0.1:
-            elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
-            self._ledger_request = (elsewhere, now)
-        return here.or_stronger(elsewhere)
-
-    def is_stopping(self) -> bool:
-        """Return whether the user, or the run's batch, requested its end."""
-        return self.user_request().cause is not None
-
-    def stopped(self, when: str) -> PhaseResult:
-        """Return the result of a run that is stopping, and never trained."""
-        return failed(self.user_request().cause, f"stopped {when}")
-
     @property
     def is_in_grace_period(self) -> bool:
         """True while a run that was past its limits when this launcher came may still be downloaded."""
@@ -108,8 +86,8 @@ class RunContext(RunState):
         return policy.exceeded_limit(self.spec, self.machines.confirmed_run(), self.now())
 
     def raise_if_stopped(self) -> None:
-        """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
-        has failed while nothing is trained yet.
+        """Raise what the user requested, and RunStopped when a limit is passed, or another node has failed
+        while nothing is trained yet.
 
         Called before each request to the box, and while its response is awaited.
         """
@@ -118,23 +96,21 @@ class RunContext(RunState):
             raise RunStopped(end)
 
     def abort_if_stopped(self) -> None:
-        """Abort the connection to the machine once the user, time or money ends the run. For the guard's
+        """Abort the connection to the machine once the user, time or money ends the drive. For the guard's
         thread.
 
-        The request that waits for the machine then fails, and is not tried again: `raise_if_stopped` says
-        why.
+        The request that waits for the machine then fails, and raises what `raise_if_stopped` does.
         """
         try:
             self._raise_if_over_limit()
-        except RunStopped:
+        except (Detached, RunStopped):
             if self._connected is not None:
                 self._connected.abort()
         except VastrunError:  # the ledger cannot be read: the run's own thread meets that, too
             return
 
     def _raise_if_over_limit(self) -> None:
-        if self.user_request() is UserRequest.DESTROY:
-            raise RunStopped(failed(Cause.STOPPED, "destroyed immediately, as requested"))
+        self.raise_if_requested()
         cause = self.exceeded_limit()
         if cause is not None:
             raise RunStopped(failed(cause, "past its limit, and its lease did not destroy it"))
@@ -213,18 +189,18 @@ class GuardedRemote:
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._check()
-        result: CommandResult = self._call("remote.run", self.connection.run, command, timeout_s=timeout_s)
+        result: CommandResult = self._ask("remote.run", self.connection.run, command, timeout_s=timeout_s)
         self._traffic.received(len(result.stdout))
         return result
 
     def put(self, local_path: str, path: str) -> None:
         self._check()
-        self._call("remote.put", self.connection.put, local_path, path)
+        self._ask("remote.put", self.connection.put, local_path, path)
         self._traffic.sent(Path(local_path).stat().st_size)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         self._check()
-        self._call("remote.write", self.connection.write, path, content, mode=mode)
+        self._ask("remote.write", self.connection.write, path, content, mode=mode)
         self._traffic.sent(len(content))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
@@ -232,7 +208,7 @@ class GuardedRemote:
         read = self.connection.read
         self._check_now = self._check_read
         try:
-            content: bytes = self._call("remote.read", read, path, offset=offset, limit=limit)
+            content: bytes = self._ask("remote.read", read, path, offset=offset, limit=limit)
         finally:
             self._check_now = self._check
         self._traffic.received(len(content))
@@ -245,3 +221,10 @@ class GuardedRemote:
 
     def close(self) -> None:
         self.connection.close()
+
+    def _ask(self, verb: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        try:
+            return self._call(verb, act, *args, **options)
+        except ProviderError:
+            self._check()  # the guard's thread may have aborted it
+            raise

@@ -6,20 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.core.errors import (
-    AccountMismatchError,
-    AuthError,
-    BusyError,
-    EndedError,
-    GoneError,
-    HeldError,
-    StorageError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, Phase, Run, errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL, member_folder, member_id
-from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from vastrun.launcher.core.phases import NEXT, Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot import boot
 from vastrun.launcher.flow.context import RunContext
@@ -27,13 +17,13 @@ from vastrun.launcher.flow.lease_expiry import gone_result
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.rental import plan, rent
 from vastrun.launcher.flow.run_end import first_cause
-from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed, provider_terminated
+from vastrun.launcher.flow.run_state import Detached, PhaseResult, RunStopped, failed, provider_terminated
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.flow.steps import collect, destroy, ship
 from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import Provider
 
-STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
+STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult]] = {
     Phase.PLAN: plan,
     Phase.RENT: rent,
     Phase.BOOT: boot,
@@ -42,7 +32,7 @@ STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
     Phase.COLLECT: collect,
     Phase.DESTROY: destroy,
 }
-"""Step of each phase: returns a result of the phase table, None if the user detached; safe to repeat."""
+"""Step of each phase: returns a result of the phase table; safe to repeat."""
 
 
 def create_run(
@@ -112,7 +102,7 @@ def costs_nothing(provider: Provider) -> bool:
 
 
 def drive(run: Run, spec: JobSpec, services: Services) -> Run:
-    """Drive the run until it ended, was detached (in `train`) or could not be torn down (in `destroy`).
+    """Drive the run until it ended, was detached or could not be torn down (in `destroy`).
 
     Raises StorageError, HeldError, and AuthError where a machine is out of reach of this key. A run that has
     a machine then stands as it was, to be driven on, and the lease guards the machine.
@@ -122,9 +112,13 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
     try:
         # Another launcher may have moved the run on before it let go. A new drive has all its tries again.
         context.run = replace(services.ledger.get(run.id), destroy_tries=0)
-        with services.guard(context.abort_if_stopped):
+        with (
+            suppress(Detached),
+            services.guard(context.abort_if_stopped),
+            services.interrupting(context.raise_if_requested),
+        ):
             _drive_steps(context)
-    except AccountMismatchError as error:
+    except errors.AccountMismatchError as error:
         report_left_to_lease(context, error)
         raise
     finally:
@@ -134,15 +128,16 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
 
 
 def _drive_steps(context: RunContext) -> None:
-    """Run step after step until the run has ended, is detached, or cannot be destroyed."""
-    while context.run.phase is not Phase.ENDED and context.run.destroy_tries < policy.DESTROY_TRIES:
-        end = _run_step(context)
-        if end is None:
+    """Run step after step until the run has ended, or cannot be destroyed. Raises Detached."""
+    while True:
+        if not context.run.leader:
+            context.services.note_phase(context.run.phase)
+        if context.run.phase is Phase.ENDED or context.run.destroy_tries >= policy.DESTROY_TRIES:
             return
-        _advance(context, end)
+        _advance(context, _run_step(context))
 
 
-def _run_step(context: RunContext) -> PhaseResult | None:
+def _run_step(context: RunContext) -> PhaseResult:
     """Return the result of the current step, whatever it raises: a bug in vastrun must not leave a machine
     rented."""
     phase = context.run.phase
@@ -150,14 +145,14 @@ def _run_step(context: RunContext) -> PhaseResult | None:
         return _run_with_retry(context)
     except RunStopped as over:
         return over.end
-    except (HeldError, AccountMismatchError):
+    except (Detached, errors.HeldError, errors.AccountMismatchError):
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
         # those of several nodes, which all have to be closed.
         if phase is Phase.PLAN and context.nodes.is_alone:
             # It has no machine and cannot be saved: there is nothing to resume.
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 context.save(
                     phase=Phase.ENDED,
                     ended_at=context.now(),
@@ -166,28 +161,27 @@ def _run_step(context: RunContext) -> PhaseResult | None:
                     failed_in=Phase.PLAN,
                 )
         raise
-    except GoneError as error:
-        if phase is not Phase.DESTROY and context.machines.is_gone():
-            return gone_result(context)
-        return failed(Cause.HOST, str(error))
-    except EndedError as error:
+    except errors.EndedError as error:
         return provider_terminated(error.end)
-    except VastrunError as error:
+    except errors.VastrunError as error:
         return failed(error.cause, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the one place: see above; a plug-in may exit
         return failed(Cause.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _run_with_retry(context: RunContext) -> PhaseResult | None:
+def _run_with_retry(context: RunContext) -> PhaseResult:
     """Return the result of the current step, which is repeated while the provider rejects the requests."""
     phase, retry_timer = context.run.phase, RetryTimer(context)
     check_account(context)
     while True:
-        if phase in BEFORE_TRAINING and context.is_stopping():
-            return context.stopped(f"before it could {phase.value}")
+        context.raise_if_requested()
         try:
             return STEPS[phase](context)
-        except (AuthError, BusyError) as error:
+        except errors.GoneError as error:
+            if phase is not Phase.DESTROY and context.machines.is_gone():
+                return gone_result(context)
+            return failed(Cause.HOST, str(error))
+        except (errors.AuthError, errors.BusyError) as error:
             retry_timer.wait(error)
 
 

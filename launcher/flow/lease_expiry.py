@@ -6,8 +6,9 @@ import shlex
 from dataclasses import replace
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, MachineEnd
+from vastrun.launcher.core import Cause, MachineEnd, Phase
 from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_watch import is_disarmed
@@ -82,22 +83,23 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
 
 def gone_result(context: RunContext) -> PhaseResult:
     """Return the result of a step whose machine is gone."""
-    return provider_terminated(
-        find_machine_end(context) or MachineEnd(cause=Cause.LOST, text=lost_text(context))
-    )
+    text = "the machine no longer exists; the provider no longer lists it"
+    return provider_terminated(find_machine_end(context) or MachineEnd(cause=Cause.LOST, text=text))
 
 
-def lost_text(context: RunContext) -> str:
-    """Describe why the machine is gone."""
-    offer, rented_at = context.run.offer, context.run.rented_at
-    if offer is not None and rented_at is not None:
-        lease = policy.lease_of(context.spec, offer)
-        # No lease ends a machine earlier: before that, it was lost for another reason.
-        if context.now() >= rented_at + min(lease.life_s, lease.collect_s):
-            return (
-                "the machine no longer exists; its lease may have expired before the outputs were downloaded"
-            )
-    return "the machine no longer exists; the provider no longer lists it"
+def with_outputs_lost(context: RunContext, end: PhaseResult) -> PhaseResult:
+    """Return the result of a lost machine with its own cause where the program had ended, or may have."""
+    run, now = context.run, context.now()
+    is_of_machine = end.result is Result.LOST or end.cause is Cause.OUTPUTS_LOST
+    if not is_of_machine or run.phase not in (Phase.TRAIN, Phase.COLLECT) or run.offer is None:
+        return end
+    text = "the program had ended, and its outputs were not downloaded"
+    if not context.has_program_ended:
+        if end.cause is not Cause.LOST or not policy.may_have_ended(context.spec, run, run.offer, now):
+            return end
+        hours = (now - (run.meter.answered_at or run.phase_at)) / 3600
+        text = f"not seen for {hours:.1f} h, in which the program may have ended"
+    return replace(end, cause=Cause.OUTPUTS_LOST, detail=f"{text}; {end.detail}")
 
 
 MAX_HOST_LOG_WAIT_S = 5.0

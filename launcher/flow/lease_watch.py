@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, CommandResult, Instance, Offer, Run, bills
+from vastrun.launcher.core import BoxStatus, Instance, Run, bills
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
@@ -38,26 +38,19 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
     """
     if run.offer is None:
         return "its lease was killed"
-    done = run_rearm(layout.REARM, run, run.offer, spec, machine, remote, services)
-    if done.exit_code == 0:
-        return "its lease was killed; a new one is armed"
-    return f"its lease was killed, and a new one cannot be armed: {done.stderr.strip()[-200:]}"
-
-
-def run_rearm(
-    words: str, run: Run, offer: Offer, spec: JobSpec, machine: Instance, remote: Remote, services: Services
-) -> CommandResult:
-    """Run the script that arms a lease of the offer's price. Raises UnreachableError, GoneError."""
     # The script is written again: whatever killed the lease may have changed it as well.
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
-    variables = policy.lease_env(policy.lease_of(spec, offer)) | {
+    variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
         "LEASE_AGE_S": str(math.ceil(policy.lease_age_s(run, services.clock.now()))),
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,
         "CONTAINER_ID": machine.id,
     }
     values = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    return remote.run(f"env {values} bash {words}", timeout_s=60.0)
+    done = remote.run(f"env {values} bash {layout.REARM}", timeout_s=60.0)
+    if done.exit_code == 0:
+        return "its lease was killed; a new one is armed"
+    return f"its lease was killed, and a new one cannot be armed: {done.stderr.strip()[-200:]}"
 
 
 @dataclass

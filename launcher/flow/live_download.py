@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vastrun.launcher.core import CheckpointCopy, UserRequest
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoRoomError,
-    ProviderError,
-    SliceOverError,
-    StorageError,
-    UnreachableError,
-)
+from vastrun.launcher.core import CheckpointCopy, UserRequest, errors
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
@@ -85,18 +77,18 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
         return
     try:
         copy = context.services.output_store.download_checkpoint(context.run, remote, limit=downloads.limit)
-    except SliceOverError:
+    except errors.SliceOverError:
         downloads.note_late(began)
         return
-    except (UnreachableError, GoneError):
+    except (errors.UnreachableError, errors.GoneError):
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         # The space may be there again long before the machine is lost.
         if downloads.disk_failed_at is None:
             context.report(f"checkpoints stay on the machine until this computer's disk takes them: {error}")
         downloads.disk_failed_at = context.now()
         return
-    except ProviderError as error:
+    except errors.ProviderError as error:
         downloads.has_failed = True
         context.report(f"checkpoints stay on the machine until the end: {error}")
         return
@@ -118,18 +110,18 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         return
     try:
         got_slice = context.services.output_store.download_metrics(context.run, remote)
-    except SliceOverError:
+    except errors.SliceOverError:
         got_slice = 0
-    except (UnreachableError, GoneError):
+    except (errors.UnreachableError, errors.GoneError):
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         # The log has reported that there is no room. It waits for it, too.
-        if not downloads.were_metrics_rejected and not isinstance(error, NoRoomError):
+        if not downloads.were_metrics_rejected and not isinstance(error, errors.NoRoomError):
             downloads.were_metrics_rejected = True
             context.report(f"metrics stay on the machine until this computer's disk takes them: {error}")
         downloads.metrics_due_at = now + policy.DISK_POLL_S
         return
-    except ProviderError as error:
+    except errors.ProviderError as error:
         downloads.metrics_due_at = math.inf
         context.report(f"metrics stay on the machine until the end: {error}")
         return

@@ -7,16 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from vastrun.launcher.core import Instance, Meter, Offer, Rental, Run, bills
-from vastrun.launcher.core.errors import (
-    IncompleteListError,
-    NoOfferError,
-    ProviderError,
-    StorageError,
-    VastrunError,
-)
+from vastrun.launcher.core import Instance, Meter, Offer, Rental, Run, bills, errors
 from vastrun.launcher.decisions import policy, traffic
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 if TYPE_CHECKING:
@@ -24,6 +18,8 @@ if TYPE_CHECKING:
 
 _FAST_POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a provider whose list is never late."""
+ANSWER_SAVE_S = 60.0
+"""Seconds after which the time of the last answer is saved again, where nothing else is."""
 _T = TypeVar("_T")
 
 
@@ -38,10 +34,12 @@ def find_machines(run: Run, provider: Provider) -> list[Instance]:
         found = policy.machines_of_run(
             run, provider.instances() if by_run is None else by_run.instances_for(run)
         )
-    except ProviderError as error:
+    except errors.ProviderError as error:
         # What can be read of a list is there. What it lacks may be, too: then the machine's own row is enough
         # to go on with, and that there is none says nothing.
-        found = policy.machines_of_run(run, error.found if isinstance(error, IncompleteListError) else ())
+        found = policy.machines_of_run(
+            run, error.found if isinstance(error, errors.IncompleteListError) else ()
+        )
         if not found and run.instance_id is not None:
             noted = provider.machine(run.instance_id)
             found = [noted] if noted else []
@@ -86,7 +84,7 @@ def is_absent(services: Services, machine_id: str) -> bool:
     response."""
     try:
         return services.provider.machine(machine_id) is None
-    except ProviderError:
+    except errors.ProviderError:
         return False
 
 
@@ -103,6 +101,10 @@ class RunMachines:
         this one came."""
         self.seen_at = 0.0
         """Time at which this launcher last saw the run's machine at its provider."""
+        self._listed_as = ""
+        """State of the machine in its provider's last list."""
+        self._answered_at = state.run.meter.answered_at
+        """Time at which the machine last answered."""
         self.traffic = traffic.TrafficMeasure()
         self._is_counter_doubted = False
         self._reported_unreadable: set[str] = set()
@@ -122,14 +124,14 @@ class RunMachines:
         new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
         if new:
             self._reported_unreadable |= new
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 names = ", ".join(sorted(new))
                 self._state.report(
                     f"the provider lists values of the machine that make no sense, ignored: {names}"
                 )
         # A disk that is full must not keep a machine from its end: the next row has it.
         for machine in own:
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 self.observe(machine, asked_at)
         for machine in found:
             if machine not in own:
@@ -141,7 +143,7 @@ class RunMachines:
         why = self._stale_rows.reason(machine, self._state.run)
         if why and machine.id not in self._reported_stale:
             self._reported_stale.add(machine.id)
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 self._state.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
         return bool(why)
 
@@ -160,12 +162,12 @@ class RunMachines:
         # It may be seen at several looks, and is reported and added to the rentals once.
         is_new = all(one.instance_id != machine.id for one in self._state.run.rentals)
         rental = bills.rental_of(self._state.run, machine, machine.asked_at or asked_at, self._state.now())
-        with suppress(VastrunError):  # one that stays is seen again
+        with suppress(errors.VastrunError):  # one that stays is seen again
             self._services.provider.destroy(machine.id)
             rental = replace(rental, released_at=self._state.now())
             if is_absent(self._services, machine.id):
                 rental = replace(rental, meter=replace(rental.meter, absent_at=self._state.now()))
-        with suppress(StorageError):
+        with suppress(errors.StorageError):
             self._state.save(rentals=bills.with_rental(self._state.run, rental))
             if is_new:
                 price = f"${machine.usd_per_hour:.3f}/h"
@@ -188,6 +190,7 @@ class RunMachines:
                 )
             return
         asked_at = self.seen_at = machine.asked_at or asked_at
+        self._listed_as = one_line(machine.state)
         self._check_counter(machine)
         machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
@@ -199,6 +202,26 @@ class RunMachines:
         )
         if run.usd_per_hour != former:
             self._state.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+
+    def note_answer(self) -> None:
+        """Record that the machine answered; report it where it did not before."""
+        meter, now = self._state.run.meter, self._state.now()
+        if meter.silent:
+            silent_s = now - (meter.answered_at or now)
+            self._state.report(f"the machine answers again, after {silent_s / 60:.1f} min")
+        self._answered_at = now
+        if meter.silent or meter.answered_at is None or now - meter.answered_at >= ANSWER_SAVE_S:
+            self._state.save(meter=replace(meter, answered_at=now, silent=False))
+
+    def note_silence(self, error: errors.ProviderError) -> None:
+        """Record that the machine does not answer; report once what its provider says of it."""
+        meter = self._state.run.meter
+        if meter.silent or meter.absent_at is not None:
+            return
+        is_listed = self._state.now() - self.seen_at < ANSWER_SAVE_S
+        what = f"lists it as {self._listed_as}" if is_listed else "cannot be asked"
+        self._state.report(f"the machine does not answer ({error}); its provider {what}")
+        self._state.save(meter=replace(meter, answered_at=self._answered_at, silent=True))
 
     def _check_counter(self, machine: Instance) -> None:
         """Doubt a counter of traffic that was seen to be wrong, and report that once."""
@@ -217,12 +240,12 @@ class RunMachines:
         if self._state.run.instance_id is None or self._services.provider.free:
             return
         asked_at = self._state.now()
-        with suppress(ProviderError, StorageError):
+        with suppress(errors.ProviderError, errors.StorageError):
             machine = self._services.provider.machine(self._state.run.instance_id)
             if machine is not None:
                 self.observe(machine, asked_at)
 
-    def save_ended(self, offer: Offer, error: NoOfferError) -> None:
+    def save_ended(self, offer: Offer, error: errors.NoOfferError) -> None:
         """Add a machine that a rejected order left behind to the run's rentals.
 
         If it never ran, only its disk was charged.
@@ -230,13 +253,12 @@ class RunMachines:
         run, now = self._state.run, self._state.now()
         rented_at = run.rented_at or now
         idle_at = min(now, rented_at + error.idle_s)
-        idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
         rental = Rental(
             instance_id=error.ended,
             usd_per_hour=offer.usd_per_hour,
             rented_at=rented_at,
             released_at=now,
-            meter=Meter(extras=offer.extras) if error.has_run else idle,
+            meter=Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at),
         )
         self._state.save(rentals=bills.with_rental(run, rental))
 
@@ -250,12 +272,21 @@ class RunMachines:
         since = self._state.run.meter.absent_at or now
         # A market's list may be late or incomplete; this computer's own is not.
         absent_s = 0.0 if self._services.provider.free else max(0.0, since + policy.ABSENT_S - now)
+
+        def look() -> Instance | None:
+            machine = self.own()
+            if machine is None and self._state.run.meter.absent_at is None:
+                with suppress(errors.StorageError):
+                    self._state.save(meter=replace(self._state.run.meter, absent_at=since))
+                    self._state.report("the machine is gone by its provider's list, which is asked again")
+            return machine
+
         try:
-            gone = self._search_until(self.own, absent_s) is None
-        except ProviderError:
+            gone = self._search_until(look, absent_s) is None
+        except errors.ProviderError:
             return False
         if gone:
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 self._state.save(meter=bills.disappeared(self._state.run.meter, since))
         return gone
 
@@ -264,7 +295,7 @@ class RunMachines:
         asked."""
         try:
             return not self._search_until(self.list_all, 0.0)
-        except ProviderError:
+        except errors.ProviderError:
             return False
 
     def find(self) -> Instance | None:

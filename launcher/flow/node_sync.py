@@ -5,17 +5,22 @@ A run with one node never waits. All is decided by the rows, so that it holds af
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
-from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, have_reached, may_rent
+from vastrun.launcher.core.errors import AuthError, EndedError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, MAX_PROVIDER_WORD_S, have_reached, may_rent
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.run_state import PhaseResult, failed
+from vastrun.launcher.flow.lease_expiry import outputs_until
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
+from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
@@ -42,16 +47,54 @@ def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:
 def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return the result of the training here, or of the node that failed first, which knows the cause.
 
-    A node that lost its peers knows nothing else; the launcher soon sees what happened to them.
+    A node that lost its peers knows nothing else. What became of a silent one is its provider's word, which
+    may take minutes: a controller has to miss the node first.
     """
     if context.nodes.is_alone or end.cause is None:
         return end
-    until = context.now() + (MAX_EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
-    while (other := context.nodes.end(fresh=True)) is None or other.cause is Cause.COMMUNICATION:
-        if context.now() >= until:
-            return end
-        context.wait(_POLL_INTERVAL_S)
-    return other
+    until, asks_at = math.inf, context.now() + (MAX_EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
+    with suppress(RunStopped):
+        while (other := context.nodes.end(fresh=True)) is None or other.cause is Cause.COMMUNICATION:
+            if (now := context.now()) >= asks_at:
+                silent = _silent_node(context) if end.cause is Cause.COMMUNICATION else None
+                if silent is None:
+                    return end
+                if now >= until:
+                    detail = f"it does not answer, and {context.services.provider.name} did not say why"
+                    return replace(end, cause=Cause.HOST, detail=detail, node=silent)
+                if until == math.inf:
+                    # No longer than the outputs of this node wait for their download.
+                    wait_s = min(MAX_PROVIDER_WORD_S, (outputs_until(context) - now) / 2)
+                    until = now + wait_s
+                    context.report(
+                        f"waiting for the provider's word about node {silent}, which does not answer; "
+                        f"{wait_s / 60:.0f} min at most"
+                    )
+                asks_at = now + MAX_EXPLAIN_S
+            context.wait(_POLL_INTERVAL_S)
+        return other
+    return end
+
+
+def _silent_node(context: RunContext) -> int | None:
+    """Return a node that should train and does not answer; None: all do."""
+    for other in context.nodes.other_rows(fresh=True):
+        if other.phase is not Phase.TRAIN or other.instance_id is None:
+            continue
+        try:
+            machine = context.services.provider.machine(other.instance_id)
+            if machine is None or machine.state == ENDED:
+                return other.node  # why, its own thread asks: files of an ended job may still be there
+            remote = context.open_shell(replace(machine, label=other.label))
+            try:
+                fetch_status(remote)
+            finally:
+                remote.close()
+        except (EndedError, GoneError, UnreachableError):
+            return other.node
+        except ProviderError:  # it answers, whatever it says
+            continue
+    return None
 
 
 def check_network(context: RunContext, remote: Remote) -> None:
@@ -99,9 +142,8 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
             if context.services.ledger.driver(other.id) is not None:
                 since.pop(other.id, None)
             elif (
-                _could_not_destroy(other)
-                or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
-            ):
+                other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
+            ) or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S:
                 return failed(None, f"node {other.node}: its machine still exists")
         context.wait(_POLL_INTERVAL_S)
     end = context.nodes.end()
@@ -111,15 +153,9 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
     return None
 
 
-def _could_not_destroy(other: Run) -> bool:
-    return other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
-
-
 def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
     """Return None once `is_due` is true of the other nodes' rows, else the result with which the run ends."""
     while not is_due(context.nodes.other_rows(fresh=True)):
-        if context.is_stopping():
-            return context.stopped("before all nodes were ready")
         if (end := context.nodes.end()) is not None:
             return end
         context.wait(_POLL_INTERVAL_S)

@@ -6,20 +6,8 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-from vastrun.launcher.core import Phase, bills
-from vastrun.launcher.core.errors import (
-    AccountMismatchError,
-    AuthError,
-    BusyError,
-    ProviderError,
-    StorageError,
-)
-from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.remaining_lease import (
-    LEFT_TO_LEASE,
-    estimate_remaining_lease,
-    is_left_to_lease,
-)
+from vastrun.launcher.core import Phase, bills, errors
+from vastrun.launcher.decisions import policy, remaining_lease
 from vastrun.launcher.flow.context import RunContext
 
 _PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
@@ -38,16 +26,18 @@ def check_account(context: RunContext) -> None:
         return
     try:
         who = account.identity()
-    except AuthError as error:
+    except errors.AuthError as error:
         if run.phase is Phase.PLAN:
             raise
-        raise AccountMismatchError(f"{run.id} cannot be reached: {error}", hint=_hint(context)) from error
-    except ProviderError:
+        raise errors.AccountMismatchError(
+            f"{run.id} cannot be reached: {error}", hint=_hint(context)
+        ) from error
+    except errors.ProviderError:
         return
     if run.account and run.rented_at is not None and who.account != run.account:
-        raise AccountMismatchError(
+        raise errors.AccountMismatchError(
             f"{run.id} is on account {run.account} of {provider.name}; "
-            f"this key belongs to account {who.account}",
+            f"this computer now uses account {who.account}",
             hint=_hint(context),
         )
     context.is_account_checked = True
@@ -56,16 +46,16 @@ def check_account(context: RunContext) -> None:
     context.start_grace_period()
 
 
-def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> None:
+def report_left_to_lease(context: RunContext, error: errors.AccountMismatchError) -> None:
     """Report that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
-    lease = estimate_remaining_lease(run, context.spec, context.now())
+    lease = remaining_lease.estimate_remaining_lease(run, context.spec, context.now())
     if lease is None:
         return
-    with suppress(StorageError):
+    with suppress(errors.StorageError):
         event = context.show_event(f"{error}; machine {run.instance_id} is left to its lease")
-        if not is_left_to_lease(services.ledger.events(run.id)):
-            services.ledger.add_event(replace(event, told=LEFT_TO_LEASE))
+        if not remaining_lease.is_left_to_lease(services.ledger.events(run.id)):
+            services.ledger.add_event(replace(event, told=remaining_lease.LEFT_TO_LEASE))
     context.notify(lease)
 
 
@@ -79,7 +69,7 @@ class RetryTimer:
         self._tried_at = math.inf
         """Time at which the step was last tried again."""
 
-    def wait(self, error: AuthError | BusyError) -> None:
+    def wait(self, error: errors.AuthError | errors.BusyError) -> None:
         """Return once the step may be tried again.
 
         Raises `error` when a retry is of no use, AccountMismatchError when the run's machine cannot be
@@ -87,19 +77,22 @@ class RetryTimer:
         """
         context = self._context
         has_machine = context.run.rented_at is not None and not context.machines.was_order_rejected
-        # Where nothing is rented, nothing is lost by giving up at once.
-        if isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE):
+        # Where nothing is rented, nothing is lost by giving up at once; and no time makes a folder appear.
+        if isinstance(error, errors.AccountMismatchError) or (
+            isinstance(error, errors.AuthError)
+            and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE)
+        ):
             raise error
         # Too many calls pass by themselves, a key does not: hence the two limits.
-        limit_s = policy.KEY_REJECTED_S if isinstance(error, AuthError) else policy.BUSY_S
+        limit_s = policy.KEY_REJECTED_S if isinstance(error, errors.AuthError) else policy.BUSY_S
         # A step that then ran for longer was not rejected meanwhile: a training lasts for hours.
         if self._since == math.inf or context.now() - self._tried_at > limit_s:
             self._since = context.now()
             context.report(f"{error}; trying again")
         if context.now() - self._since > limit_s:
-            if isinstance(error, BusyError):
+            if isinstance(error, errors.BusyError):
                 raise error
-            raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
+            raise errors.AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
         context.disconnect()
         context.wait(15.0)
         context.raise_if_stopped()
@@ -108,4 +101,6 @@ class RetryTimer:
 
 def _hint(context: RunContext) -> str:
     account = f" of account {context.run.account}" if context.run.account else ""
+    if context.services.provider.abilities.account is None:
+        return f"set DOCKER_HOST, or slurm.login, to the one{account}"
     return f"export VAST_API_KEY=… with a key{account}"

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, bills
-from vastrun.launcher.core.errors import (
-    BusyError,
-    NoOfferError,
-    StorageError,
-    UncertainError,
-    UnreachableError,
-    UsageError,
-    VastrunError,
-)
+from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, bills, errors
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import Result
@@ -45,7 +36,8 @@ def plan(context: RunContext) -> PhaseResult:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    context.report(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to upload")
+    megabytes = bundle.size / 1e6 + context.spec.sent_gb * 1e3
+    context.report(f"{offer_text(context.spec, offer)}; {megabytes:.1f} MB to upload")
     done = resumed_step(context.spec, context.run.parent, services.ledger)
     if deadline := deadline_text(context.spec, offer, context.now(), done):
         context.report(deadline)
@@ -96,7 +88,7 @@ def choose_offers(
         and spec.image
         and not (spec.image_unpinned or ImageReference.of(spec.image).is_pinned)
     ):
-        raise UsageError(
+        raise errors.UsageError(
             f"image: {spec.image} has no digest: the image of that name may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
@@ -107,18 +99,18 @@ def choose_offers(
     if found and not fitting:
         raise price_limit_error(spec, found)
     if not fitting:
-        raise NoOfferError(
+        raise errors.NoOfferError(
             f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
         )
     offers = [offer for offer in fitting if not avoid.covers(offer)]
     if not offers:
-        raise NoOfferError(
+        raise errors.NoOfferError(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",
             hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
     offers = offers_on_one_network(spec, offers, network, provider.name, why_one_node)
     if policy.lacks_money_limit(spec, offers[0]):
-        raise UsageError(
+        raise errors.UsageError(
             f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
@@ -133,10 +125,11 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     others = context.nodes.other_rows()
     network = network_of(context.run, others)
     offers = choose_offers(context.spec, provider, avoid, now=now, done=done, network=network)
-    # What another node has comes last: a market has each machine once, this computer may be had again.
+    # What another node has comes last: a market has each machine once, this computer may be had again. On a
+    # cluster, which has a place, all nodes are of one offer.
     held = {other.offer.id for other in others if other.offer}
-    unavailable = held | _offers_ordered_elsewhere(context)
-    return sorted(offers, key=lambda offer: offer.id in unavailable)
+    elsewhere = _offers_ordered_elsewhere(context)
+    return sorted(offers, key=lambda one: one.id in elsewhere or (one.id in held) is not bool(one.place))
 
 
 def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
@@ -170,24 +163,24 @@ def rent_machine(context: RunContext) -> Instance:
         _save_order(context, offer)
         try:
             return _send_order(context, offer)
-        except NoOfferError as error:
+        except errors.NoOfferError as error:
             context.machines.was_order_rejected = True
             if error.ended:
                 context.machines.save_ended(offer, error)
-            context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
-        except UncertainError:
+            context.report(f"offer {offer.id} was taken")
+        except errors.UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
             found = find_ordered_machine(context)
             if found is not None:
                 return found
-        except UnreachableError as error:
+        except errors.UnreachableError as error:
             # A provider that is busy has not read the order; one that fell silent may have.
-            context.machines.was_order_rejected = isinstance(error, BusyError)
+            context.machines.was_order_rejected = isinstance(error, errors.BusyError)
             raise
-        except VastrunError:
+        except errors.VastrunError:
             context.machines.was_order_rejected = True
             raise
-    raise NoOfferError(
+    raise errors.NoOfferError(
         f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
     )
 
@@ -195,7 +188,7 @@ def rent_machine(context: RunContext) -> Instance:
 def _send_order(context: RunContext, offer: Offer) -> Instance:
     order, provider = _make_order(context, offer), context.services.provider
     if (start_script := provider.abilities.start_script) is not None:
-        with suppress(StorageError):
+        with suppress(errors.StorageError):
             context.services.output_store.save_start_script(context.run, start_script(order))
     try:
         return provider.rent(order)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, UserRequest
+from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
 from vastrun.launcher.core.left_out import bytes_text, file_text
 from vastrun.launcher.decisions import policy
@@ -28,45 +28,43 @@ _EXCLUDED_CAUSES = (Cause.PRUNED, Cause.PREEMPTED)
 """Causes for which the machine is destroyed at once."""
 
 
-def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
-    """Download small files that look like weights, and wait while others are only on the machine; return
-    False to leave it alone.
+def keep_for_weights(context: RunContext, cause: Cause | None) -> None:
+    """Download small files that look like weights, and wait while others are only on the machine.
 
     Ends when they are downloaded, at the time that the policy says, at a limit, when the user stops the run,
     and when the machine is gone. How the run ended does not change.
     """
     weights = context.services.output_store.left_out(context.run).weights
-    if not weights or cause in _EXCLUDED_CAUSES or not _may_wait(context):
-        return True
+    if not weights or cause in _EXCLUDED_CAUSES:
+        return
     until = policy.keep_until(context.spec, context.run, outputs_until(context))
-    if context.now() >= until:
-        return True
-    if len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES:
-        with suppress(RunStopped):
-            _download(context, {file.path: file.size for file in weights})
-        weights = context.services.output_store.left_out(context.run).weights
-        if not weights or not _may_wait(context):
-            return True
-    context.report(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
-    # A run that was stopped is collected, too: only a request after that is about its files.
-    before, leaves = context.user_request(), False
     with suppress(RunStopped):
+        context.raise_if_stopped()
+        if context.now() >= until:
+            return
+        if len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES:
+            _download(context, {file.path: file.size for file in weights})
+            weights = context.services.output_store.left_out(context.run).weights
+            if not weights:
+                return
+            context.raise_if_stopped()
+        context.report(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
+        # A run that was stopped is collected, too: only a request after that is about its files.
+        before = context.user_request()
         if not _ask(context, weights, until):
-            return True
+            return
         while context.now() < until:
             context.raise_if_stopped()
             if not context.services.output_store.left_out(context.run).weights:
                 context.report("all files that look like weights are downloaded")
-                return True
+                return
             request = context.user_request()
-            leaves = request in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-            if leaves or (request is not before and request.cause is not None):
-                return not leaves
+            if request is not before and request.cause is not None:
+                return
             if not _is_there(context):
                 context.report("the machine is gone, with the files that were left on it")
-                return True
+                return
             context.wait(_POLL_S)
-    return True
 
 
 def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> bool:
@@ -104,15 +102,6 @@ def _download(context: RunContext, max_bytes: Mapping[str | None, float]) -> Non
     context.report(f"{count} {noun} more, not named in outputs: {bytes_text(size)}")
     if damaged := [path for each in fetched for path in each.damaged]:
         context.report(f"not downloaded whole: {', '.join(damaged[:_MAX_NAMED])}")
-
-
-def _may_wait(context: RunContext) -> bool:
-    """Tell whether no limit is passed and the user does not want the machine ended now."""
-    try:
-        context.raise_if_stopped()
-    except RunStopped:
-        return False
-    return True
 
 
 def _is_there(context: RunContext) -> bool:

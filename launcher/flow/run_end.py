@@ -16,7 +16,7 @@ from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import find_machine_end
+from vastrun.launcher.flow.lease_expiry import find_machine_end, with_outputs_lost
 from vastrun.launcher.flow.node_sync import with_failed_node
 from vastrun.launcher.flow.progress import last_step, reports_step
 from vastrun.launcher.flow.run_state import PhaseResult
@@ -56,6 +56,9 @@ def assess(context: RunContext, evidence: Evidence, **seen: int) -> RunAssessmen
 
 def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """Return the result with the provider's reason where it took the machine back: the box cannot know it."""
+    asked_for = context.user_request().cause
+    if end.cause is Cause.PREEMPTED and asked_for is not None:  # a batch stops its slots with their machines
+        return replace(end, cause=asked_for, detail="stopped at your request")
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
     provider_end = find_machine_end(context, wait_s=60.0)
@@ -72,10 +75,15 @@ def first_cause(context: RunContext, end: PhaseResult) -> tuple[PhaseResult, dic
     No columns where the row has a cause: the first one stays.
     """
     run = context.run
+    if _is_own_act(context, end):
+        end = replace(
+            end, detail="the machine ended after those of the other nodes were destroyed", node=None
+        )
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is not None or end.cause is None or run.phase is Phase.DESTROY:
         return end, {}
-    end = _with_node(context, _with_backups(context, _with_prune_reason(context, end)))
+    end = with_outputs_lost(context, _with_prune_reason(context, end))
+    end = _with_node(context, _with_backups(context, end))
     first = _first_of_nodes(context, end)
     return end, {
         "cause": first.cause,
@@ -104,7 +112,7 @@ def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
 def _with_backups(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return the result of a lost run with the backups that the provider made of its machine."""
     backups, machine_id = context.services.provider.abilities.backups, context.run.instance_id
-    if end.cause is not Cause.LOST or backups is None or machine_id is None:
+    if end.cause not in (Cause.LOST, Cause.OUTPUTS_LOST) or backups is None or machine_id is None:
         return end
     with suppress(VastrunError):  # there is seldom one, and the run is lost all the same
         return replace(end, detail="; ".join([end.detail, *backups(machine_id)]))
@@ -128,6 +136,12 @@ def _first_of_nodes(context: RunContext, end: PhaseResult) -> PhaseResult:
     as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
     """
     other = context.nodes.end(fresh=True)
-    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
-        return end
-    return other
+    if other is None or _is_own_act(context, end):
+        return other or end
+    return end if other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION else other
+
+
+def _is_own_act(context: RunContext, end: PhaseResult) -> bool:
+    """Return whether a lost machine was destroyed by this launcher: some providers end all with the first."""
+    others = context.nodes.other_rows(fresh=True) if end.result is Result.LOST else ()
+    return any(other.cause is not None and other.phase in (Phase.DESTROY, Phase.ENDED) for other in others)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vastrun.launcher.core import Cause, Driver, Event, MachineEnd, Phase, Progress, Run, bills
+from vastrun.launcher.core import Cause, Driver, Event, MachineEnd, Phase, Progress, Run, UserRequest, bills
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
-from vastrun.launcher.core.phases import Result
+from vastrun.launcher.core.phases import BEFORE_TRAINING, Result
+from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
@@ -33,6 +34,10 @@ class PhaseResult:
     """True if `detail` names that node already: it comes from the node's own row."""
     failed_in: Phase | None = None
     """The phase in which that node failed; None: the current one."""
+
+
+class Detached(Exception):
+    """Ends a drive whose user left: the row says where the next launcher continues."""
 
 
 class RunStopped(Exception):
@@ -104,7 +109,12 @@ class RunState:
         self.services = services
         self._progress = ProgressDisplay(services.screen)
         self._held_at = 0.0
+        self._ledger_request = (UserRequest.NONE, -math.inf)
+        """The user's request in the ledger, and when it was read."""
+        self._heard = UserRequest.NONE
+        """The user's request at the end of the last wait."""
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
+        self._earlier: Sequence[Run] | None = None
         self.notifications = DiaryNotifier(spec, services.notifier, services.ledger)
 
     @property
@@ -165,16 +175,47 @@ class RunState:
         """Return the dollars that the run cost so far, with all of its nodes."""
         return total_usd((self.run, *self.nodes.other_rows()), now)
 
+    def user_request(self) -> UserRequest:
+        """Return the strongest request of the user, from this keyboard or the ledger. It is for all nodes
+        of a run.
+
+        Called before each request to the box; the ledger, which may be on another computer, is read less
+        often.
+        """
+        here, now = self.services.user_requests.current(), self.now()
+        elsewhere, read_at = self._ledger_request
+        if not 0 <= now - read_at < 0.1:
+            elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
+            self._ledger_request = (elsewhere, now)
+        return here.or_stronger(elsewhere)
+
+    def raise_if_requested(self) -> None:
+        """Raise Detached when the user leaves, RunStopped when the machine has to end at once, or the run
+        before it trains.
+
+        Every wait calls this, whoever waits. A phase is safe to repeat, so that it may be left anywhere.
+        """
+        if self.services.user_requests.current() is UserRequest.DETACH:
+            raise Detached
+        request, phase = self.user_request(), self.run.phase
+        if request is UserRequest.DESTROY and phase is not Phase.DESTROY:
+            raise RunStopped(failed(Cause.STOPPED, "destroyed immediately, as requested"))
+        if request.cause is not None and phase in BEFORE_TRAINING:
+            raise RunStopped(failed(request.cause, f"stopped before it could {phase.value}"))
+
     def wait(self, seconds: float) -> None:
-        """Sleep, update the screen and keep the driver lock. Returns early on a user request."""
+        """Sleep, update the screen and keep the driver lock. Returns early on a new request of the user.
+
+        Raises as `raise_if_requested`.
+        """
         slices = max(1, math.ceil(seconds / DISPLAY_INTERVAL_S))
-        slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
-            began = self.now()
-            self.services.clock.sleep(slice_s)
+            self.services.clock.sleep(max(0.0, seconds) / slices)
             self.services.check_nodes()
             self.show()
-            if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
+            self.raise_if_requested()
+            heard, self._heard = self._heard, self.user_request()
+            if heard is not self._heard:
                 break
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.DRIVER_TIMEOUT_S / 10:
@@ -183,15 +224,28 @@ class RunState:
 
     def notify(self, lease: RemainingLease | None = None) -> None:
         """Send the notifications that are due; with `lease` the one that the machine is left to it."""
-        now, limit_usd = self.now(), self._spec.limits.usd
+        now, limit_usd, ledger = self.now(), self._spec.limits.usd, self.services.ledger
 
         def due(sent: Mapping[str, float]) -> list[Notification]:
             usd = self.spent_usd(now)
-            kinds = {NotificationKind.OUT_OF_REACH} - set(sent)
-            return [
-                Notification(kind=kind, run=self.run, at=now, usd=usd, limit_usd=limit_usd, lease=lease)
-                for kind in (kinds if lease else kinds_due(self.run, limit_usd, usd, sent))
-            ]
+            if self._earlier is None:
+                self._earlier = attempts_until(self.run, ledger.get)[1:]
+            earlier = self._earlier
+            kinds = kinds_due(self.run, limit_usd, usd, sent, is_retry=bool(earlier))
+            if lease:
+                kinds = [kind for kind in (NotificationKind.OUT_OF_REACH,) if kind not in sent]
+            earlier_usd = sum(total_usd((one, *ledger.runs(leader=one.id)), now) for one in earlier if kinds)
+            notification = Notification(
+                kind=NotificationKind.END,
+                run=self.run,
+                at=now,
+                usd=usd,
+                limit_usd=limit_usd,
+                lease=lease,
+                earlier=earlier,
+                earlier_usd=earlier_usd,
+            )
+            return [replace(notification, kind=kind) for kind in kinds]
 
         self.notifications.send(self.run.id, due)
 

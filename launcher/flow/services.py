@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vastrun.launcher.core import KeepAnswer
+from vastrun.launcher.core import KeepAnswer, Phase
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
@@ -48,6 +48,10 @@ class Services:
     terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
     """Context in which a function is called each second by another thread."""
+    interrupting: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
+    """Context in which what a provider waits for in this thread ends with what the function raises."""
+    note_phase: Callable[[Phase], None] = lambda _phase: None
+    """Takes the phase of the run, for what the user is asked and told."""
     mask: Mask = field(default_factory=Mask)
     """Hides the run's secrets in what is shown and written of it."""
     call: Callable[..., Any] = _call

@@ -1,23 +1,15 @@
-"""Steps of the phases ship, collect and destroy: upload the bundle, download the outputs, end the machine."""
+"""Steps of the phases ship, collect and destroy: upload code and data, download outputs, end the machine."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance, UserRequest
-from vastrun.launcher.core.errors import (
-    AuthError,
-    GoneError,
-    NoRoomError,
-    ProviderError,
-    StorageError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, DataContents, Instance, Phase, errors
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
@@ -28,9 +20,16 @@ from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
+from vastrun.launcher.gate.box_reader import fetch_receipt
 
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
+_REPORT_S = 30.0
+"""Seconds between two reports."""
+_WAIT_S = 5.0
+"""Seconds until a machine is asked again on which another run receives the same data."""
+_TRIES = 3
+"""Packs in a row that bring nothing, after which the machine is given up."""
 
 
 def ship(context: RunContext) -> PhaseResult:
@@ -50,18 +49,55 @@ def ship(context: RunContext) -> PhaseResult:
             timeout_s=600.0,
         )
         if done.exit_code != 0:
-            raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
+            raise errors.ProviderError(
+                f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}"
+            )
 
     _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
+    if (data := context.services.packer.data_contents(context.run, context.spec)) is not None:
+        _retry_unreachable(
+            context, lambda: send_data(context, data), progress=lambda: context.machines.traffic.down_gb
+        )
     return _OK
 
 
-def collect(context: RunContext) -> PhaseResult | None:
-    """Download logs, checkpoints and outputs, check them, and assess the run for the last time.
+def send_data(context: RunContext, contents: DataContents) -> None:
+    """Send what the machine lacks. An upload that was interrupted is continued where it ended."""
+    began = reported_at = context.now()
+    sent, least, failures = 0, math.inf, 0
+    while (lacks := fetch_receipt(context.remote(), contents.sizes)).missing:
+        left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
+        if lacks.waits:
+            text = "another run on this machine receives the same data"
+        else:
+            failures, least = (0, left) if left < least else (failures + 1, least)
+            if failures == _TRIES:
+                raise errors.ProviderError(
+                    "the machine did not store the data that it was sent", cause=Cause.HOST
+                )
+            rate = sent / max(1e-3, context.now() - began)
+            text = f"{left / 1e9:.3g} of {sum(contents.sizes) / 1e9:.3g} GB of data to send"
+            text += f", {rate / 1e6:.3g} MB/s, {left / rate / 60:.0f} min left" if rate else ""
+        if context.now() - reported_at >= _REPORT_S:
+            reported_at = context.now()
+            context.report(text)
+        if lacks.waits:
+            context.wait(_WAIT_S)
+            continue
+        path, size = context.services.packer.pack_data(context.run, context.spec, lacks)
+        context.remote().put(path, layout.DATA_PACK)
+        sent += size
+    context.report(
+        f"{sum(contents.sizes) / 1e6:.1f} MB of data are there, {sent / 1e6:.1f} MB of them sent now"
+    )
+    if contents.withheld:
+        names = ", ".join((*contents.withheld[:3], *(["…"] if contents.withheld[3:] else [])))
+        context.report(f"not sent, since they hold credentials: {names}")
 
-    None: the user detached from a machine that is kept for files that look like weights.
-    """
+
+def collect(context: RunContext) -> PhaseResult:
+    """Download logs, checkpoints and outputs, check them, and assess the run for the last time."""
     collected = _retry_when_space(
         context,
         lambda: _retry_unreachable(
@@ -80,11 +116,10 @@ def collect(context: RunContext) -> PhaseResult | None:
     for path, name in collected.renamed.items():
         context.report(f"{path} was saved as {name}: another file has its name")
     if collected.evidence.left_out.weights:
-        if not keep_for_weights(context, context.run.cause or assessment.cause):
-            return None
+        keep_for_weights(context, context.run.cause or assessment.cause)
         assessment = assess(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
-    with suppress(UnreachableError, GoneError, RunStopped):
+    with suppress(errors.UnreachableError, errors.GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
@@ -105,7 +140,7 @@ def destroy(context: RunContext) -> PhaseResult:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
         slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
         # A disk that is full must not keep the launcher from the proof that the machine is gone.
-        with suppress(StorageError):
+        with suppress(errors.StorageError):
             # Its bill is known by its id, which is new where its order was denied and made all the same.
             meter = replace(context.run.meter, given_back_at=None if slept else context.now())
             context.save(instance_id=machine.id, meter=meter)
@@ -119,14 +154,14 @@ def destroy(context: RunContext) -> PhaseResult:
     return _OK
 
 
-def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
+def _last_listed(context: RunContext) -> tuple[Instance | None, errors.VastrunError | None]:
     """Return the machine before it is destroyed, for its bill, or the error with which the list failed.
 
     A machine whose id is known is destroyed without it.
     """
     try:
         return context.machines.own(), None
-    except (ProviderError, AuthError) as error:
+    except (errors.ProviderError, errors.AuthError) as error:
         return None, error
 
 
@@ -158,7 +193,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
     while True:
         try:
             return action()
-        except NoRoomError as error:
+        except errors.NoRoomError as error:
             if context.services.provider.free:
                 raise
             # Ends before the lease does: the machine is destroyed with its cause noted, not lost.
@@ -178,14 +213,19 @@ def _retry_unreachable(
     until, reached = _retry_until(context), progress()
     while True:
         try:
-            return action()
-        except (UnreachableError, GoneError) as error:
+            result = action()
+            context.machines.note_answer()
+            return result
+        except (errors.UnreachableError, errors.GoneError) as error:
             context.disconnect()
-            if isinstance(error, GoneError) and context.machines.is_gone():
+            if isinstance(error, errors.GoneError) and context.machines.is_gone():
                 raise
+            context.machines.note_silence(error)
             if progress() > reached:
                 until, reached = _retry_until(context), progress()
-            if context.now() > until or context.user_request() is UserRequest.DESTROY:
+            if context.now() > until:
+                if context.run.phase is Phase.COLLECT:
+                    raise RunStopped(failed(Cause.OUTPUTS_LOST, str(error))) from error
                 raise
             context.wait(2.0)
 

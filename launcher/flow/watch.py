@@ -1,4 +1,4 @@
-"""Watch: follows a training on its box until it is over, lost, or detached."""
+"""Watch: follows a training on its box until it is over or lost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import send_node_env
-from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
-from vastrun.launcher.flow.run_state import PhaseResult, failed
+from vastrun.launcher.flow.run_state import Detached, PhaseResult, failed
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
 
@@ -41,7 +40,6 @@ class WatchState:
     """State of the watch between two polls of the box."""
 
     lease: LeaseWatch
-    bid: BidWatch
     starts: int = 0
     silent_since: float | None = None
     listed_at: float = 0.0
@@ -60,10 +58,9 @@ class WatchState:
     progress: ProgressReport = field(default_factory=ProgressReport)
 
 
-def watch(context: RunContext) -> PhaseResult | None:
-    """Follow the training until it has ended; None when the user detached."""
-    lease = LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S)
-    state = WatchState(lease=lease, bid=BidWatch.of(context))
+def watch(context: RunContext) -> PhaseResult:
+    """Follow the training until it has ended. Raises Detached."""
+    state = WatchState(lease=LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S))
     while True:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
@@ -71,22 +68,15 @@ def watch(context: RunContext) -> PhaseResult | None:
             end = _poll_once(context, state)
             if end is not None:
                 return end
-            request = context.user_request()
-            # A run that does not answer, or was started twice, may be failing: the user has to see that.
-            leaves = request is UserRequest.DETACH or (
-                request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
-            )
-            if leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes:
-                return None
+            leaves = context.user_request() is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
+            # A run that was started twice may be failing: the user has to see that.
+            if leaves and state.starts <= 1:
+                raise Detached
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
-            context.wait(policy.POLL_INTERVAL_S)
-        except ProviderError as error:
-            if error.cause is not Cause.PREEMPTED or not state.bid.may_come_back(context):
-                raise
             context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
@@ -110,6 +100,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         box_status = fetch_status(remote)
     except BoxError as error:
         return _invalid_status(context, state, error)
+    context.machines.note_answer()
     state.silent_since = state.invalid_since = None
     state.lease.observe(box_status, context.now())
     context.machines.traffic.observe(box_status)
@@ -146,9 +137,8 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
 def _ended(
     context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote
 ) -> PhaseResult | None:
-    """Return the result of a run that has ended; None: its container was killed, and it continues."""
-    if state.bid.must_continue(box_status):
-        return state.bid.resume_run(context, remote)
+    """Return the result of a run that has ended; None: its evidence comes too slowly, and is read again."""
+    context.has_program_ended = True
     try:
         return end_of_training(context, remote, box_status)
     except SliceOverError:
@@ -215,8 +205,8 @@ def _seems_over(context: RunContext) -> bool:
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
-    if context.is_stopping():
-        return context.stopped("before the training began")
+    if (cause := context.user_request().cause) is not None:
+        return failed(cause, "stopped before the training began")
     if state.starts >= 3:
         return failed(Cause.HOST, "the run does not start on this machine")
     if state.starts == 0:
@@ -281,12 +271,12 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
     now = context.now()
     if state.silent_since is None:
         state.silent_since = now
-        context.report(f"the machine does not answer ({error}); the training continues there")
     if isinstance(error, GoneError) or now - state.listed_at >= 15.0:
         state.listed_at = now
         if context.machines.is_gone():
             return gone_result(context)
-    return state.bid.overdue(now)
+    context.machines.note_silence(error)
+    return None
 
 
 def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, get_args
 
 from vastrun.contract import layout
+from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt
 from vastrun.contract.outcome import ExitCode, Outcome
 from vastrun.contract.records import RecordError, read_as, read_json
-from vastrun.launcher.core import BoxStatus, Evidence, StepEnd
+from vastrun.launcher.core import BoxStatus, Cause, Evidence, StepEnd
 from vastrun.launcher.core.boxes import LeaseState
-from vastrun.launcher.core.errors import BoxError, UnreachableError
+from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
 from vastrun.launcher.core.labels import SlotList
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -35,6 +36,26 @@ def fetch_status(remote: Remote) -> BoxStatus:
     if done.exit_code != 0:
         raise UnreachableError(f"status.sh ended with {done.exit_code}: {done.stderr.strip()[-200:]!r}")
     return parse_box_status(done.stdout)
+
+
+def fetch_receipt(remote: Remote, sizes: Sequence[int]) -> DataReceipt:
+    """Have the box store the data that arrived, and return what it lacks. `sizes`: of the contents.
+
+    Raises ProviderError, with its cause; BoxError for an invalid response.
+    """
+    done = remote.run("bash onstart/module.sh transfer.receive", timeout_s=600.0)
+    if done.exit_code != 0:
+        cause = Cause.DISK if done.exit_code == EXIT_OF_BLAME["disk"] else Cause.HOST
+        raise ProviderError(f"the machine cannot store the data: {done.stderr.strip()[-300:]}", cause=cause)
+    try:
+        receipt: DataReceipt = read_json(DataReceipt, done.stdout)
+    except RecordError as error:
+        raise BoxError(f"the machine does not say which data it lacks: {error}") from error
+    missing = receipt.missing
+    is_known = {*missing, receipt.damaged} <= {*range(len(sizes)), None} and [*missing] == sorted({*missing})
+    if not is_known or not 0 <= receipt.at <= (sizes[missing[0]] if missing else 0):
+        raise BoxError("the machine lacks data that are not those of the job")
+    return receipt
 
 
 def fetch_small_file(

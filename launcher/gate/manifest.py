@@ -71,7 +71,7 @@ def parse_latest_checkpoint(content: bytes) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotHead:
-    """What a snapshot says of itself at the begin of `state.json`."""
+    """Description of a snapshot at the beginning of `state.json`."""
 
     at: float | None = None
     """Epoch seconds by the box's clock."""

@@ -132,7 +132,8 @@ def parse_series(lines: Iterable[bytes], names: Collection[str] | None = None) -
             if name not in columns and not _is_selected(name, names, len(columns)):
                 continue
             value = parse_number(record[name])
-            if value is not None or _is_numeric(record[name]):
+            # A number that was not finite is null, or beyond those that are drawn.
+            if value is not None or record[name] is None or isinstance(record[name], float):
                 column = columns.setdefault(name, array("d"))
                 column.extend([_MISSING] * (row + 1 - len(column)))
                 column[row] = math.nan if value is None else value
@@ -151,11 +152,6 @@ def _is_selected(name: str, names: Collection[str] | None, known: int) -> bool:
     if names is not None:
         return name in names
     return known < caps.SERIES and name not in ("step", "at") and is_printable_name(name)
-
-
-def _is_numeric(value: object) -> bool:
-    """Return whether the value is a number; null is one that was not finite."""
-    return value is None or isinstance(value, float)
 
 
 def _series(name: str, by_step: dict[int, float | None]) -> Series | None:

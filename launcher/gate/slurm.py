@@ -37,6 +37,8 @@ _NAME = re.compile(r"[\w.+-]{1,100}", re.ASCII)
 _NODES = re.compile(r"[\w.,\[\]-]{0,300}", re.ASCII)
 _PLACE = re.compile(r"[\w.:\[\]-]{0,300}", re.ASCII)
 _JOB_ID = re.compile(r"(\d{1,10})(?:;[\w.-]{1,100})?", re.ASCII)
+_TESTED = re.compile(r"(\d{1,3}) (\d{1,11}) (.*)", re.ASCII)
+_START = re.compile(r"Job \d{1,10} to start at (\d{1,11}) ", re.ASCII)
 _STATE = re.compile(r"[A-Z_]{1,40}")
 _VERSION = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
@@ -58,7 +60,6 @@ class Partition:
     is_default: bool
     is_usable: bool
     """The partition accepts jobs, and these nodes can run them."""
-    is_idle: bool
     max_s: float | None
     """Maximum seconds of a job; None: no limit."""
     nodes: int
@@ -66,6 +67,18 @@ class Partition:
     memory_mb: int
     """Memory of a node in MB; 0 when the site does not state it."""
     gpus: tuple[Gpus, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEstimate:
+    """Answer of `sbatch --test-only`."""
+
+    wait_s: float | None = None
+    """Seconds until the job would start; None: unknown."""
+    refusal: str = ""
+    """Slurm's words; empty: it accepts the job."""
+    preempts: bool = False
+    """True if it would end other jobs for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +91,7 @@ class SlurmJob:
     """The job's comment."""
     state: str
     reason: str
-    """Slurm's reason for the wait; empty when the job does not wait."""
+    """Slurm's reason for the wait, or for the end; empty: it states none."""
     ran_s: float
     submitted_at: float
     """Epoch seconds by the cluster's clock; 0 when unknown."""
@@ -127,6 +140,25 @@ class Cluster:
 def parse_partitions(printed: str) -> list[Partition]:
     """Parse the output of `sinfo`. Raises UnreachableError."""
     return [_parse_partition(row) for row in _rows(printed, "sinfo")]
+
+
+def parse_starts(printed: str, count: int) -> list[StartEstimate]:
+    """Parse lines of `EXIT_CODE NOW OUTPUT` of `count` tests, whose line breaks are form feeds.
+
+    Raises UnreachableError.
+    """
+    tests = [found for row in _rows(printed, "sbatch") if (found := _TESTED.fullmatch(row))]
+    if len(tests) != count:
+        raise _malformed("sbatch", printed)
+    return [_parse_start(*test.groups()) for test in tests]
+
+
+def _parse_start(exit_code: str, now: str, text: str) -> StartEstimate:
+    if exit_code != "0":
+        return StartEstimate(refusal=summarize_errors(text))
+    start = _START.search(text)
+    wait_s = max(0.0, float(start[1]) - float(now)) if start else None
+    return StartEstimate(wait_s=wait_s, preempts="Preempts:" in text)
 
 
 def parse_jobs(printed: str, prefix: str) -> list[SlurmJob]:
@@ -217,7 +249,6 @@ def _parse_partition(row: str) -> Partition:
         is_default=name.endswith("*"),
         # A star after the state means that the node does not respond.
         is_usable=avail == "up" and bare_state not in _UNUSABLE and not state.endswith("*"),
-        is_idle=bare_state == "idle",
         max_s=None if limit == "infinite" else _parse_duration(limit, row),
         nodes=_parse_integer(nodes, row),
         cores=_parse_integer(cores.rstrip("+"), row),

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +53,16 @@ class BuildRecipe:
 def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: BuildScreen) -> str:
     """Build the image and return its reference. `wheels`: a folder to keep them in. Raises ImageError."""
     base = _base(client, recipe.pins.base, screen)
-    arguments = _arguments(recipe, base)
+    arguments = {
+        "BASE": base,
+        "BASE_NAME": recipe.pins.base,
+        "TORCH": recipe.pins.torch,
+        "CUDA": recipe.pins.cuda,
+        "NCCL": recipe.pins.nccl,
+        "VARIANT": recipe.pins.variant,
+        "VERSION": recipe.version,
+        "REVISION": recipe.revision,
+    }
     paths = files_of(recipe.root)
     # The commit is only a label: the same files are the same image.
     made_of = {name: value for name, value in arguments.items() if name != "REVISION"}
@@ -76,7 +85,7 @@ def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: Build
                 encoding="gzip",
                 tag=reference,
                 target=recipe.pins.target,
-                buildargs=dict(arguments),
+                buildargs=arguments,
                 rm=True,
                 forcerm=True,
                 decode=True,
@@ -109,26 +118,12 @@ def _wheels(client: DockerClient, recipe: BuildRecipe, base: str, cache: Path, s
         )
     major, minor, glibc, machine = json.loads(message)
     interpreter = Interpreter(version=(major, minor), glibc=glibc, machine=machine)
-    version = "{}.{}".format(*interpreter.version)
-    python = {"python": version, "glibc": interpreter.glibc, "machine": interpreter.machine}
+    version = f"{major}.{minor}"
+    python = {"python": version, "glibc": glibc, "machine": machine}
     folder = cache / fingerprint(recipe.root, recipe.requirements, python)
     screen.step("wheels", f"for Python {version}, into {folder}")
     fetch([recipe.root / name for name in recipe.requirements], interpreter, folder)
     return folder
-
-
-def _arguments(recipe: BuildRecipe, base: str) -> Mapping[str, str]:
-    pins = recipe.pins
-    return {
-        "BASE": base,
-        "BASE_NAME": pins.base,
-        "TORCH": pins.torch,
-        "CUDA": pins.cuda,
-        "NCCL": pins.nccl,
-        "VARIANT": pins.variant,
-        "VERSION": recipe.version,
-        "REVISION": recipe.revision,
-    }
 
 
 def files_of(root: Path) -> list[str]:
@@ -192,11 +187,18 @@ def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) 
         return
     folder.mkdir(parents=True, exist_ok=True)
     for file in requirements:
-        _fetch(file, _command(file, interpreter, folder))
+        _fetch(file, interpreter, folder)
     complete.touch()
 
 
-def _fetch(file: Path, command: Sequence[str]) -> None:
+def _fetch(file: Path, interpreter: Interpreter, folder: Path) -> None:
+    platforms = [word for tag in interpreter.platforms for word in ("--platform", tag)]
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--dest", str(folder), "--requirement", str(file), "--require-hashes", "--no-deps"),
+        *("--only-binary", ":all:", "--implementation", "cp"),
+        *("--python-version", "{}.{}".format(*interpreter.version), *platforms),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -206,13 +208,3 @@ def _fetch(file: Path, command: Sequence[str]) -> None:
             f"pip cannot download the packages of {file.name}: {done.stderr.strip()[-1000:]}",
             hint="check that this works: python -m pip download pip",
         )
-
-
-def _command(file: Path, interpreter: Interpreter, folder: Path) -> Sequence[str]:
-    platforms = [word for tag in interpreter.platforms for word in ("--platform", tag)]
-    return [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--dest", str(folder), "--requirement", str(file), "--require-hashes", "--no-deps"),
-        *("--only-binary", ":all:", "--implementation", "cp"),
-        *("--python-version", "{}.{}".format(*interpreter.version), *platforms),
-    ]

@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
-from vastrun.launcher.image.lock import ARCHITECTURE, Lock, LockedImage
+from vastrun.launcher.image.lock import ARCHITECTURE, Lock
 from vastrun.launcher.image.relock import LABEL, check_digest
 from vastrun.launcher.package_files import install_command
 
@@ -250,7 +250,9 @@ def local_images(client: DockerClient) -> list[LocalImage]:
     with docker_errors("cannot list the images"):
         # One answer: an image that is removed meanwhile is in it or is not.
         rows = client.api.images(filters={"label": f"{LABEL}variant"})
-    images = [_local(row, reference) for row in rows for reference in _names(row)]
+    # An image without a name is listed once, too.
+    named = [(row, [tag for tag in row.get("RepoTags") or [] if tag != "<none>:<none>"]) for row in rows]
+    images = [_local(row, reference) for row, tags in named for reference in tags or [""]]
     return sorted(images, key=lambda image: (image.created_at, image.reference), reverse=True)
 
 
@@ -261,19 +263,11 @@ def newest_local_image(client: DockerClient, variant: str, lock: Lock) -> LocalI
     """
     image = next((image for image in local_images(client) if image.variant == variant), None)
     locked = lock.images.get(variant)
-    if image is not None and locked is not None and image.reference == locked.name:
-        check_local(image, locked)
-    return image
-
-
-def check_local(image: LocalImage, locked: LockedImage) -> None:
-    """Raise ImageError, which shows both digests, when the image here is not the locked one."""
+    if image is None or locked is None or image.reference != locked.name:
+        return image
     if locked.digest not in image.digests:
         check_digest(locked, image.id, hint=f"docker pull {locked.name}")
-
-
-def _names(row: dict[str, Any]) -> list[str]:
-    return [name for name in row.get("RepoTags") or [] if name != "<none>:<none>"] or [""]
+    return image
 
 
 def _local(row: dict[str, Any], reference: str) -> LocalImage:

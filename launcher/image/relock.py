@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from vastrun.launcher.core.errors import ImageError, UsageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.image.lock import Lock, LockedImage, gpu_needs
-from vastrun.launcher.image.registry import PublishedImage
+from vastrun.launcher.image.registry import PublishedImage, Registry
 
 LABEL = "io.vastrun."
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -19,14 +18,7 @@ VARIANTS = ("cpu", "cu130", "cu126")
 _ARG = re.compile(r"^ARG (\w+)=(\S*)$", re.MULTILINE)
 
 
-class ImageCatalog(Protocol):
-    """Who knows what a tag names."""
-
-    def look_up(self, reference: ImageReference) -> PublishedImage:
-        """Ask the registry which image the reference names. Raises ImageError."""
-
-
-def relock(lock: Lock, registry: ImageCatalog) -> Lock:
+def relock(lock: Lock, registry: Registry) -> Lock:
     """Return the lock, with what registries say besides.
 
     Raises ImageError where a tag names another image now.
@@ -38,7 +30,7 @@ def relock(lock: Lock, registry: ImageCatalog) -> Lock:
     return lock
 
 
-def lock_images(lock: Lock, names: Sequence[str], registry: ImageCatalog) -> Lock:
+def lock_images(lock: Lock, names: Sequence[str], registry: Registry) -> Lock:
     """Return the lock with these images: ours by name, others as `VARIANT=IMAGE`.
 
     Raises ImageError, UsageError.

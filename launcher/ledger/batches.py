@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from vastrun.contract.records import as_json
 from vastrun.launcher.core import Driver, Phase, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchPoint, Budget
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
 from vastrun.launcher.ledger.run_ids import suggestion
-from vastrun.launcher.ledger.schema import batch_from_row, point_from_row
+from vastrun.launcher.ledger.schema import batch_from_row, batch_to_row, point_from_row
 from vastrun.launcher.ledger.signatures import RowForm
 
 
@@ -49,17 +48,7 @@ class SqlBatches:
                     f"batch {batch.name} runs on {row['provider']}",
                     hint=f"--provider {row['provider']}, or another name: in the batch file",
                 )
-            values = {
-                "name": batch.name,
-                "spec": as_json(batch.spec),
-                "search": None if batch.search is None else as_json(batch.search),
-                "provider": batch.provider,
-                "folder": batch.folder,
-                "created_at": batch.created_at,
-                "opened_at": batch.opened_at,
-                "computer": batch.computer,
-                "home": batch.home,
-            }
+            values = batch_to_row(batch)
             if row is not None:
                 former = self._verified(row)
                 values |= {key: former[key] for key in ("folder", "created_at", "computer")}

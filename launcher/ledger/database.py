@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 Row = Mapping[str, Any]
@@ -12,6 +14,14 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+
+
+def state_folder_hint(folder: Path) -> str:
+    """Return advice where the state folder takes no writes. Its ledger may know machines that are rented, and
+    a command with another state folder would not find them."""
+    if os.path.exists(folder / "ledger.db"):  # noqa: PTH110 - Path.exists raises where nothing may be read
+        return f"free some space, or make {folder} writable"
+    return "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 
 
 class Database(Protocol):

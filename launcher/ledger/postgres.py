@@ -134,7 +134,10 @@ class PostgresDatabase:
         token = secrets.token_hex(16)
         with self._connection() as connection:
             try:
-                connection.execute(*_begin_statement(lock))
+                if lock is None:
+                    connection.execute(f"{_BEGIN} {_LOCK_ALL}")
+                else:
+                    connection.execute(f"{_BEGIN} {_LOCK}", (lock,))
                 yield
                 self._commit(connection, token)
             finally:
@@ -284,10 +287,6 @@ _COMMIT = f"{_INSERT_TOKEN}; COMMIT"
 _CLAIM_TOKEN = f"{_INSERT_TOKEN} ON CONFLICT DO NOTHING RETURNING token"
 """Waits for an unfinished transaction with the token. One that never stored it, or was rolled back, can no
 longer store it afterwards."""
-
-
-def _begin_statement(lock: str | None) -> tuple[Any, ...]:
-    return (f"{_BEGIN} {_LOCK_ALL}",) if lock is None else (f"{_BEGIN} {_LOCK}", (lock,))
 
 
 def _roll_back(connection: Connection) -> None:

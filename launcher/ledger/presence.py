@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import json
 import os
 import re
 import secrets
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from vastrun.contract.records import RecordError, as_json, read_json
 from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.database import state_folder_hint
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _SUFFIX = ".killed"
@@ -57,17 +58,14 @@ def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) 
 
 def to_text(count: KillCount | None) -> str:
     """Serialize the count to one line."""
-    return "" if count is None else json.dumps(asdict(count))
+    return "" if count is None else as_json(count)
 
 
 def from_text(text: str) -> KillCount | None:
     """Parse a count; None when the text is invalid."""
-    with suppress(ValueError, TypeError, RecursionError):
-        count = KillCount(**json.loads(text))
-        if isinstance(count.cgroup, str) and all(
-            isinstance(n, int) for n in (count.computer, count.in_cgroup)
-        ):
-            return count
+    with suppress(RecordError):
+        count: KillCount = read_json(KillCount, text)
+        return count
     return None
 
 
@@ -140,7 +138,7 @@ class Presence:
             self._lock.write(to_text(self._read_count()).encode())
             self._lock.flush()
         except OSError as error:
-            hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
+            hint = state_folder_hint(path.parent.parent)
             raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
         # Only a clean exit deletes the file: one that stays without its lock marks a killed launcher.
         atexit.register(path.unlink, missing_ok=True)

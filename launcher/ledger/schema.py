@@ -32,10 +32,11 @@ from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Search
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
 
-VERSION = 16
-"""Increase it with each change of the tables: a ledger of another version is rejected, not migrated."""
-READABLE = frozenset({15, VERSION})
-"""Versions that are used as they are: 15 has a table more, `volumes`."""
+VERSION = 17
+"""Increase it with each change of the tables or of the JSON in them: another version's ledger is rejected."""
+READABLE = frozenset({15, 16, VERSION})
+"""Versions whose rows are read as they are: 15 has a table more, `volumes`, and 16 no time of the last answer
+in `meter`. Their number is raised: an older vastrun rejects the rows that it cannot read."""
 
 _TYPES = {"int": "INTEGER", "float": "REAL"}
 
@@ -222,22 +223,22 @@ _shared_proof = lru_cache(maxsize=1024, typed=True)(Proof)
 _shared_rates = lru_cache(maxsize=256, typed=True)(ExtraRates)
 
 
+_OF_BATCH = ("name", "provider", "folder", "created_at", "opened_at", "computer", "home")
+
+
+def batch_to_row(batch: Batch) -> dict[str, Any]:
+    """Return the columns of a batch as it is submitted."""
+    row = {name: getattr(batch, name) for name in _OF_BATCH}
+    search = None if batch.search is None else as_json(batch.search)
+    return {**row, "spec": as_json(batch.spec), "search": search}
+
+
 def batch_from_row(row: Row) -> Batch:
     """Return the batch of a row."""
-    return Batch(
-        name=row["name"],
-        spec=_parse_spec(row["spec"]),
-        provider=row["provider"],
-        folder=row["folder"],
-        created_at=row["created_at"],
-        opened_at=row["opened_at"],
-        request=UserRequest(row["request"]),
-        reason=row["reason"],
-        search=None if row["search"] is None else _parse_search(row["search"]),
-        revision=row["revision"],
-        computer=row["computer"],
-        home=row["home"],
-    )
+    values = {name: row[name] for name in (*_OF_BATCH, "reason", "revision")}
+    search = None if row["search"] is None else _parse(Search, row["search"])
+    spec = _parse(BatchSpec, row["spec"])
+    return Batch(**values, spec=spec, request=UserRequest(row["request"]), search=search)
 
 
 def point_from_row(row: Row) -> BatchPoint:
@@ -252,16 +253,7 @@ def point_from_row(row: Row) -> BatchPoint:
     )
 
 
-@lru_cache(maxsize=64)
-def _parse_spec(text: str) -> BatchSpec:
-    """Parse a batch's spec; cached, since a launcher polls its batch all the time."""
-    spec = read_json(BatchSpec, text)
-    assert isinstance(spec, BatchSpec)
-    return spec
-
-
-@lru_cache(maxsize=64)
-def _parse_search(text: str) -> Search:
-    search = read_json(Search, text)
-    assert isinstance(search, Search)
-    return search
+@lru_cache(maxsize=128)
+def _parse(kind: type[Any], text: str) -> Any:
+    """Parse a batch's spec or search; cached, since a launcher polls its batch all the time."""
+    return read_json(kind, text)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core.errors import StorageError, UnsignedError, UsageError
-from vastrun.launcher.ledger.database import Row
+from vastrun.launcher.ledger.database import Row, state_folder_hint
 from vastrun.launcher.ledger.schema import RUN_FIELDS
 
 MIN_KEY_CHARACTERS = 32
@@ -191,5 +191,5 @@ def stored_text(file: Path, make: Callable[[], str]) -> str:
                 part.unlink()
         return file.read_text()
     except OSError as error:
-        hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
+        hint = state_folder_hint(file.parent)
         raise StorageError(f"cannot write {file}: {error.strerror or error}", hint=hint) from error

@@ -12,17 +12,9 @@ from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.bills import cost_usd, held_usd
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from vastrun.launcher.decisions.estimates import budget_error
+from vastrun.launcher.ledger import schema
 from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
 from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
-from vastrun.launcher.ledger.schema import (
-    READABLE,
-    VERSION,
-    create_tables,
-    measured_from_row,
-    run_from_row,
-    run_to_row,
-    truncate_detail,
-)
 from vastrun.launcher.ledger.signatures import RowForm
 from vastrun.launcher.ports import Ledger
 
@@ -51,10 +43,6 @@ _UPSERT_DRIVER = (
 Alive = Callable[[str], bool]
 
 
-def _skip_registration(_: str) -> None:
-    """Skip the registration: launchers of one computer see each other's locks."""
-
-
 class SqlLedger:
     """The Ledger port. Processes and threads may share a database; each call is one transaction."""
 
@@ -65,12 +53,13 @@ class SqlLedger:
         where: str,
         now: Callable[[], float],
         alive: Alive,
-        register_launcher: Callable[[str], None] = _skip_registration,
+        register_launcher: Callable[[str], None] = lambda _: None,
         rows: Callable[[str], RowForm] = lambda _: RowForm(),
     ) -> None:
         """`where`: name of the database in messages. `now`: the launcher's clock, for the times of runs.
         `alive(who)` is False only when that driver's process is known to be dead. `register_launcher(who)` is
-        called before `who` drives a run or a batch. `rows(id)`: the form of rows in the ledger of that id.
+        called before `who` drives a run or a batch; launchers of one computer see each other's locks.
+        `rows(id)`: the form of rows in the ledger of that id.
         """
         self._db, self._where, self._now, self._alive = db, where, now, alive
         self._register = register_launcher
@@ -80,7 +69,7 @@ class SqlLedger:
         self.batches = SqlBatches(
             db,
             is_driving=self._is_driving,
-            held=_held,
+            held=self._held_error,
             register_launcher=register_launcher,
             now=now,
             rows=self._rows,
@@ -117,7 +106,7 @@ class SqlLedger:
         # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
         with self._db.reading():
             found = self._select(open_only=True, batch=budget.batch or None, members=True)
-            open_runs = [run_from_row(row) for row in found]
+            open_runs = [schema.run_from_row(row) for row in found]
             ended_usd = sum_held_usd(self._db, budget, ended_only=True)
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
@@ -140,7 +129,7 @@ class SqlLedger:
             raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
         if (accepted := self._accepted(row)) is None:
             raise self._rows.error(run_id, row["computer"], f"vastrun resume {run_id}")
-        return run_from_row(accepted)
+        return schema.run_from_row(accepted)
 
     def _accepted(self, row: Row) -> Row | None:
         return row if self._rows.shows_all else self._rows.verify("runs", row)
@@ -150,7 +139,7 @@ class SqlLedger:
         rows = self._select(**which)
         # Each row is dropped once it is parsed: of a batch of 10,000 points they take 50 MB.
         accepted = (self._accepted(rows.popleft()) for _ in range(len(rows)))
-        return [run_from_row(row) for row in accepted if row is not None]
+        return [schema.run_from_row(row) for row in accepted if row is not None]
 
     def _select(
         self,
@@ -193,7 +182,7 @@ class SqlLedger:
     @with_retries
     def measured(self) -> Sequence[MeasuredRun]:
         with self._db.reading():
-            return [measured_from_row(row) for row in self._db.rows(_SELECT_MEASURED)]
+            return [schema.measured_from_row(row) for row in self._db.rows(_SELECT_MEASURED)]
 
     @with_retries
     def ended_by_cause(self) -> Mapping[Cause | None, int]:
@@ -213,7 +202,7 @@ class SqlLedger:
     @with_retries
     def add_event(self, event: Event) -> None:
         with self._db.writing(_run_lock(event.run_id)):
-            self._db.execute(_INSERT_EVENT, {**vars(event), "text": truncate_detail(event.text)})
+            self._db.execute(_INSERT_EVENT, {**vars(event), "text": schema.truncate_detail(event.text)})
 
     @with_retries
     def events(self, run_id: str) -> Sequence[Event]:
@@ -296,7 +285,18 @@ class SqlLedger:
 
     def _held(self, run_id: str, holder: Mapping[str, Any]) -> HeldError:
         name = self._name(run_id)
-        return _held(name, holder, f"vastrun logs -f {name}")
+        return self._held_error(name, holder, f"vastrun logs -f {name}")
+
+    def _held_error(self, what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
+        computer, _, rest = str(holder["who"]).partition(":")
+        host, number = computer.partition("~")[0], rest.partition(":")[0]
+        since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+        free_s = max(0.0, holder["until"] - self._db.now())
+        return HeldError(
+            f"{what} is driven by another launcher: process {number} on {host}, since {since}; "
+            f"if it is dead, try again in {free_s:.0f} s",
+            hint=hint,
+        )
 
     def _name(self, run_id: str) -> str:
         """Return the id that the user knows: of a node that of its run."""
@@ -315,14 +315,15 @@ class SqlLedger:
 
     @with_retries
     def _prepare(self) -> None:
-        if self._schema_version() == 0:
+        if self._schema_version() in {0, *schema.READABLE} - {schema.VERSION}:
             with self._db.writing("schema"):
                 if self._db.schema_version() == 0:  # else another launcher was quicker
-                    create_tables(self._db)
-        if (found := self._schema_version()) not in READABLE:
+                    schema.create_tables(self._db)
+                self._db.set_schema_version(schema.VERSION)
+        if (found := self._schema_version()) not in schema.READABLE:
             raise StorageError(
                 f"{self._where} was written by another version of vastrun (schema {found}; this version"
-                f" needs {VERSION}): end its open runs with that version, then start a new ledger",
+                f" needs {schema.VERSION}): end its open runs with that version, then start a new ledger",
                 hint=self._db.new_ledger_hint,
             )
 
@@ -339,7 +340,7 @@ class SqlLedger:
         return str(row["ledger"])
 
     def _row_of(self, run: Run) -> dict[str, Any]:
-        return self._rows.sign("runs", run_to_row(run)) | {"held_usd": held_usd(run, self._now())}
+        return self._rows.sign("runs", schema.run_to_row(run)) | {"held_usd": held_usd(run, self._now())}
 
 
 def _placeholders(values: Collection[object]) -> str:
@@ -350,13 +351,3 @@ def _placeholders(values: Collection[object]) -> str:
 def _run_lock(run_id: str) -> str:
     """Return the name of the lock for writes of one run."""
     return f"run {run_id}"
-
-
-def _held(what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
-    computer, _, rest = str(holder["who"]).partition(":")
-    host = computer.partition("~")[0]
-    since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
-    return HeldError(
-        f"{what} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
-        hint=hint,
-    )

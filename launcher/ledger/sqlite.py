@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from vastrun.launcher.core.errors import StorageError
-from vastrun.launcher.ledger.database import Row, Values
+from vastrun.launcher.ledger.database import Row, Values, state_folder_hint
 from vastrun.launcher.ledger.sql import Alive, SqlLedger
 
 BUSY_TIMEOUT_S = 10.0
-STATE_HOME_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 
 _T = TypeVar("_T")
 
@@ -75,9 +74,8 @@ class SqliteDatabase:
             with self._lock:
                 yield
         except OSError as error:
-            raise StorageError(
-                f"cannot write {self._path}: {error.strerror}", hint=STATE_HOME_HINT
-            ) from error
+            hint = state_folder_hint(self._path.parent)
+            raise StorageError(f"cannot write {self._path}: {error.strerror}", hint=hint) from error
         except sqlite3.IntegrityError as error:
             raise StorageError(f"{self._path}: {error}") from error
         except sqlite3.Error as error:
@@ -124,13 +122,13 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    text = str(error)
+    text, hint = str(error), state_folder_hint(path.parent)
     if "locked" in text:
         return StorageError(
             f"{path} has been locked by another program for over {BUSY_TIMEOUT_S:.0f} s", hint="try again"
         )
     if "full" in text:
-        return StorageError(f"no space left for {path}", hint=STATE_HOME_HINT)
+        return StorageError(f"no space left for {path}", hint=hint)
     if "not a database" in text or "malformed" in text:
         return StorageError(f"{path} is damaged ({text})", hint=f"mv {path} {path}.damaged")
-    return StorageError(f"cannot write {path}: {text}", hint=STATE_HOME_HINT)
+    return StorageError(f"cannot write {path}: {text}", hint=hint)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from functools import cache, partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from vastrun.launcher.core import Run
@@ -189,7 +189,16 @@ class PostgresSecretStore:
 
     def __init__(self, db: PostgresDatabase, key: str, ledger: str) -> None:
         """`key`: random text that the team shares; `ledger`: the ledger's id. Raises UsageError."""
-        self._db, self._key = db, _key_derivation(check_team_key(key), ledger)
+        self._db, self._team_key, self._ledger = db, check_team_key(key), ledger
+
+    @cached_property
+    def _key(self) -> bytes:
+        """The cipher's key, derived at the first use: its library is slow to import."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        derivation = HKDF(SHA256(), length=32, salt=self._ledger.encode(), info=b"vastrun team")
+        return derivation.derive(self._team_key.encode())
 
     @with_retries
     def put(self, name: str, secret: bytes) -> bytes:
@@ -219,7 +228,7 @@ class PostgresSecretStore:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + AESGCM(self._key()).encrypt(nonce, secret, name.encode())
+        return nonce + AESGCM(self._key).encrypt(nonce, secret, name.encode())
 
     def _decrypt(self, name: str, sealed: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
@@ -227,7 +236,7 @@ class PostgresSecretStore:
 
         nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
-            return AESGCM(self._key()).decrypt(nonce, rest, name.encode())
+            return AESGCM(self._key).decrypt(nonce, rest, name.encode())
         except InvalidTag as error:
             raise UsageError(
                 f"{name} was encrypted with another key than this computer's VASTRUN_TEAM_KEY",
@@ -243,16 +252,3 @@ _UPSERT_SECRET = _INSERT_SECRET.replace(
     "DO NOTHING", "DO UPDATE SET sealed = excluded.sealed, at = excluded.at"
 )
 _SELECT_SECRET = "SELECT sealed FROM team_secrets WHERE name = ?"
-
-
-def _key_derivation(key: str, ledger: str) -> Callable[[], bytes]:
-    """Return a function that derives the cipher's key at the first call: its library is slow to import."""
-
-    @cache
-    def derive() -> bytes:
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-        return HKDF(SHA256(), length=32, salt=ledger.encode(), info=b"vastrun team").derive(key.encode())
-
-    return derive

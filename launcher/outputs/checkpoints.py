@@ -20,16 +20,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING, SnapshotHead, parse_latest_checkpoint, parse_manifest
-from vastrun.launcher.outputs.disk import (
-    bytes_held,
-    extend_part,
-    is_complete,
-    link_into,
-    move_into,
-    need_space,
-    part_path,
-    write_file,
-)
+from vastrun.launcher.outputs import disk
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
@@ -62,7 +53,7 @@ class _PartialCheckpoint:
 
     @cached_property
     def head(self) -> SnapshotHead:
-        """What it says of itself, once its first file is here."""
+        """Description of itself, once its first file is here."""
         return SnapshotHead.read(self.folder)
 
     @property
@@ -74,7 +65,9 @@ class _PartialCheckpoint:
         """Say how far it has come."""
         downloaded = [(self.folder / file.path).is_file() for file in self.files]
         parts = zip(downloaded, self.files, strict=True)
-        here = sum(file.size if whole else bytes_held(part_path(self.out, file)) for whole, file in parts)
+        here = sum(
+            file.size if whole else disk.bytes_held(disk.part_path(self.out, file)) for whole, file in parts
+        )
         size = sum(file.size for file in self.files)
         of = CheckpointCopy(name=self.name, size=size, held=here, taken_at=self.head.at)
         return replace(of, damaged=damaged, is_usable=is_usable)
@@ -98,7 +91,7 @@ def continue_copy(
         return None
     has_grown = False
     for number, file in enumerate(copy.files):
-        part, downloaded = part_path(out, file), copy.folder / file.path
+        part, downloaded = disk.part_path(out, file), copy.folder / file.path
         if downloaded.is_file():
             continue
         if number and number >= len(copy.needed) and _place_usable(copy, budget):
@@ -107,18 +100,25 @@ def continue_copy(
             return copy.progress()
         has_grown = True
         limit -= _download_part(copy, file, remote, limit, budget)
-        if bytes_held(part) < file.size and (limit <= 0 or budget.is_late):
+        if disk.bytes_held(part) < file.size and (limit <= 0 or budget.is_late):
             return copy.progress()
-        if bytes_held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
+        if (
+            disk.bytes_held(part) < file.size
+        ):  # the box keeps it no more: a newer one is there, or soon will be
             _discard(out)
             return None
-        if not (is_complete(part, file, budget.check) and move_into(part, downloaded, out)):
+        if not (disk.is_complete(part, file, budget.check) and disk.move_into(part, downloaded, out)):
             _unpin(remote)
             _discard(copy.out)
             _mark(copy)  # its checksums do not hold
             return copy.progress(damaged=True)
     _unpin(remote)
-    return _finish(copy, keep)
+    home, progress = place_of(copy.out, layout.CHECKPOINTS), copy.progress()
+    _place(copy, copy.folder)
+    _discard(copy.out)
+    calm = next((path.name for path in _newest_first(home) if SnapshotHead.read(path).is_calm), "")
+    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
+    return progress
 
 
 def prune(out: Path, collected: Iterable[Path]) -> None:
@@ -188,18 +188,18 @@ def _start_copy(
     if any(file.path.casefold() == MANIFEST for file in listing.files):
         return None  # it would count as downloaded before it was
     # All of it must fit before its first byte comes: half a checkpoint is of no use.
-    need_space(out, sum(file.size for file in listing.files))
+    disk.need_space(out, sum(file.size for file in listing.files))
     # The training removes old checkpoints meanwhile; links, which take no room, keep this one.
     box = layout.OUTBOX
     command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
     with suppress(UnreachableError):  # what is not held may still stay for long enough
         remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
     copy.folder.mkdir(parents=True, exist_ok=True)
-    write_file(copy.folder / MANIFEST, manifest)
+    disk.write_file(copy.folder / MANIFEST, manifest)
     here = _files_here(out, budget)
     for file in copy.files:
         if (twin := here.get((file.sha256, file.size))) is not None:
-            link_into(twin, part_path(out, file), copy.folder / file.path, out)
+            disk.link_into(twin, disk.part_path(out, file), copy.folder / file.path, out)
     return copy
 
 
@@ -207,9 +207,9 @@ def _fetch_manifest(out: Path, name: str, remote: Remote, budget: ExchangeBudget
     """Download the rest of a checkpoint's manifest. Raises SliceOverError while more of it has to come."""
     part, max_bytes = out / INCOMING / f"{name}.manifest", caps.CHECKPOINT_MANIFEST
     file = FileChecksum(path=f"{layout.CHECKPOINTS}/{name}/{MANIFEST}", size=max_bytes + 1, sha256="")
-    if not extend_part(part, file, remote, budget, limit=file.size):
+    if not disk.extend_part(part, file, remote, budget, limit=file.size):
         raise SliceOverError(f"the manifest of {name} comes slowly")
-    if bytes_held(part) > max_bytes:
+    if disk.bytes_held(part) > max_bytes:
         raise BoxError(f"{file.path} is larger than {max_bytes} bytes")
     content = part.read_bytes()
     part.unlink()
@@ -226,13 +226,13 @@ def _download_part(
     copy: _PartialCheckpoint, file: FileChecksum, remote: Remote, limit: int, budget: ExchangeBudget
 ) -> int:
     """Download more of the file, in one request where possible; return the number of bytes."""
-    part, before = part_path(copy.out, file), bytes_held(part_path(copy.out, file))
+    part, before = disk.part_path(copy.out, file), disk.bytes_held(disk.part_path(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
         on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")
-        extend_part(part, on_box, remote, budget, limit=max(0, limit), chunk=limit)
-        if bytes_held(part) > before:
+        disk.extend_part(part, on_box, remote, budget, limit=max(0, limit), chunk=limit)
+        if disk.bytes_held(part) > before:
             break
-    return bytes_held(part) - before
+    return disk.bytes_held(part) - before
 
 
 def _discard(out: Path) -> None:
@@ -256,7 +256,9 @@ def _place_usable(copy: _PartialCheckpoint, budget: ExchangeBudget) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     for file in copy.needed:
         budget.check()
-        if not link_into(copy.folder / file.path, part_path(copy.out, file), folder / file.path, copy.out):
+        if not disk.link_into(
+            copy.folder / file.path, disk.part_path(copy.out, file), folder / file.path, copy.out
+        ):
             return False
     write_json(folder / MANIFEST, {"step": _step_of(copy.name), "files": [*map(vars, copy.needed)]})
     _place(copy, folder)
@@ -272,16 +274,6 @@ def _place(copy: _PartialCheckpoint, folder: Path) -> None:
     latest = _latest_here(copy.out)
     if latest is None or _step_of(latest) <= _step_of(copy.name):
         write_json(home / LATEST, {"step": _step_of(copy.name), "path": copy.name})
-
-
-def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
-    """Place it whole, and remove older ones."""
-    home, progress = place_of(copy.out, layout.CHECKPOINTS), copy.progress()
-    _place(copy, copy.folder)
-    _discard(copy.out)
-    calm = next((path.name for path in _newest_first(home) if SnapshotHead.read(path).is_calm), "")
-    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
-    return progress
 
 
 def _latest_here(out: Path) -> str | None:

@@ -20,17 +20,8 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file, parse_evidence, parse_exit_code
 from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
+from vastrun.launcher.outputs import disk
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from vastrun.launcher.outputs.disk import (
-    bytes_held,
-    extend_part,
-    fetch_whole,
-    is_complete,
-    link_into,
-    move_into,
-    need_space,
-    part_path,
-)
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
@@ -91,7 +82,7 @@ def collect(
 def _fetched(out: Path, path: str, remote: Remote, budget: ExchangeBudget) -> BoxError | None:
     """The file has its place, if there is one. Returns why it has not."""
     try:
-        fetch_whole(place_of(out, path), path, remote, budget)
+        disk.fetch_whole(place_of(out, path), path, remote, budget)
     except ExchangeBudgetError:
         raise
     except BoxError as error:
@@ -110,10 +101,12 @@ def download_files(
 
     `incoming`: the folder of their parts. Only the run's launcher uses INCOMING, and removes what is in it.
     """
-    missing = {place: file for place, file in requested.items() if not is_complete(place, file, budget.check)}
+    missing = {
+        place: file for place, file in requested.items() if not disk.is_complete(place, file, budget.check)
+    }
     if missing:
-        held = sum(bytes_held(part_path(out, file, incoming)) for file in missing.values())
-        need_space(out, sum({file.sha256: file.size for file in missing.values()}.values()) - held)
+        held = sum(disk.bytes_held(disk.part_path(out, file, incoming)) for file in missing.values())
+        disk.need_space(out, sum({file.sha256: file.size for file in missing.values()}.values()) - held)
     # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
     # file that names the newest one comes after that.
     in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
@@ -124,8 +117,8 @@ def download_files(
     damaged = []
     for place, file in in_order:
         budget.spend(items=1)
-        part, twin = part_path(out, file, incoming), here.get(file.sha256, place)
-        is_new = twin is not None and not (twin != place and link_into(twin, part, place, out))
+        part, twin = disk.part_path(out, file, incoming), here.get(file.sha256, place)
+        is_new = twin is not None and not (twin != place and disk.link_into(twin, part, place, out))
         if twin is None or (is_new and not _download_checked(out, place, part, file, remote, budget)):
             damaged.append(file.path)
             here.setdefault(file.sha256, None)  # a box that lies about a content is asked for it once
@@ -141,12 +134,12 @@ def _download_checked(
     """The file lies at `place` and its checksum holds; tried twice."""
     for _ in range(2):
         try:
-            extend_part(part, file, remote, budget, limit=file.size)
+            disk.extend_part(part, file, remote, budget, limit=file.size)
         except ExchangeBudgetError:
             raise
         except BoxError:  # it is no file there, or not the one that was listed
             pass
-        if is_complete(part, file, budget.check) and move_into(part, place, out):
+        if disk.is_complete(part, file, budget.check) and disk.move_into(part, place, out):
             return True
         part.unlink(missing_ok=True)  # another command may be downloading the same file
     return False

@@ -58,7 +58,8 @@ def _new_log_bytes(remote: Remote, copy: FileIO, held: int) -> bytes:
         shutil.copyfile(log, _unused(log))
         copy.truncate(0)
         return _new_log_bytes(remote, copy, 0)
-    if new and held + len(new) + _set_aside_bytes(log) > LOG_BYTES:
+    aside = sum(place.stat().st_size for place in _set_aside(log) if place.is_file())
+    if new and held + len(new) + aside > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return new
 
@@ -73,10 +74,6 @@ def _unused(log: Path) -> Path:
 
 def _set_aside(log: Path) -> list[Path]:
     return [log.with_name(f"{log.name}.{number}") for number in range(1, LOGS + 1)]
-
-
-def _set_aside_bytes(log: Path) -> int:
-    return sum(place.stat().st_size for place in _set_aside(log) if place.is_file())
 
 
 def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> bytes | None:
@@ -119,7 +116,14 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     last = _last(place, held)
     seen = _read(remote, layout.METRICS, held - len(last), len(last), len(last) + METRICS_SLICE_BYTES)
     if seen.startswith(last):
-        return _append(place, held, _whole_lines(seen[len(last) :]))
+        lines = _whole_lines(seen[len(last) :])
+        if held + len(lines) > _MAX_METRICS_BYTES:
+            raise BoxError(f"the metrics are larger than {_MAX_METRICS_BYTES >> 20} MB")
+        if lines:
+            need_space(place.parent, len(lines))
+            with place.open("ab", buffering=0) as copy:
+                write(copy.fileno(), lines)
+        return len(lines)
     content = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))
     need_space(out, len(content))
     write_file(place, content)  # at once: a reader finds the old ones or the new ones
@@ -140,16 +144,6 @@ def _whole_lines(new: bytes) -> bytes:
     if not whole and len(new) >= METRICS_SLICE_BYTES:
         raise BoxError(f"a line of the metrics is longer than {METRICS_SLICE_BYTES} bytes")
     return whole
-
-
-def _append(place: Path, held: int, lines: bytes) -> int:
-    if held + len(lines) > _MAX_METRICS_BYTES:
-        raise BoxError(f"the metrics are larger than {_MAX_METRICS_BYTES >> 20} MB")
-    if lines:
-        need_space(place.parent, len(lines))
-        with place.open("ab", buffering=0) as copy:
-            write(copy.fileno(), lines)
-    return len(lines)
 
 
 def text_from_last(log: Path, mark: str) -> str:

@@ -8,7 +8,7 @@ nothing for the runs on its slots: their shares are part of its bill (`cost/spen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from vastrun.launcher.config import read_job
@@ -56,15 +56,13 @@ class HeldMachineRow:
 
 def held_machines(runs: Iterable[Run]) -> list[HeldMachineRow]:
     """Return the held machines of open runs."""
-    found = (_held(run) for run in runs if run.phase in _HELD and run.instance_id is not None)
-    return [held for held in found if held is not None]
-
-
-def _held(run: Run) -> HeldMachineRow | None:
-    if run.offer is None or not is_holder(run):
-        return None
-    spec = read_job(run.spec_json)
-    return None if spec.hold is None else HeldMachineRow(run=run, spec=spec, hold=spec.hold, offer=run.offer)
+    found = []
+    for run in runs:
+        if run.phase in _HELD and run.instance_id is not None and run.offer is not None and is_holder(run):
+            spec = read_job(run.spec_json)
+            assert spec.hold is not None
+            found.append(HeldMachineRow(run=run, spec=spec, hold=spec.hold, offer=run.offer))
+    return found
 
 
 def is_for(job: JobSpec, held: HeldMachineRow) -> bool:
@@ -79,17 +77,11 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     limits of the machine.
     """
     requested, gpus, max_usd_per_hour = job.resources, job.resources.gpus, job.limits.usd_per_hour
-    resources = replace(
-        requested,
-        gpus=gpus * slots,
-        cpu_cores=requested.cpu_cores * slots,
-        memory_gb=requested.memory_gb * slots,
-        # Once more: the machine keeps a copy of the data for its next slots.
-        disk_gb=max(8.0, requested.disk_gb) * slots + job.data_gb,
-    )
+    # The data once more: the machine keeps a copy for its next slots.
+    disk_gb = max(8.0, requested.disk_gb) * slots + job.data_gb
     return JobSpec(
         name=f"hold-{job.name}"[:63],
-        resources=resources,
+        resources=replace(requested.times(slots), disk_gb=disk_gb),
         limits=Limits(
             hours=hours,
             usd=usd,
@@ -122,6 +114,7 @@ def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
     units = units_of(requested, held)
     share_gb = held_resources.disk_gb * units / held.hold.slots
     share_cores = held_resources.cpu_cores * units / held.hold.slots
+    regions = {*held_resources.regions}
     checks = (
         (held.takes_slots, "it is being destroyed"),
         (held.left_s(now) >= MIN_LEFT_S, "its lease ends soon"),
@@ -135,7 +128,10 @@ def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
         (_has_gpus(requested, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
         (held.offer.image is None or job.image == held.spec.image, "it runs another image"),
         (requested.reliability <= held_resources.reliability, "it was chosen with less reliability"),
-        (_is_within(requested.regions, held_resources.regions), "it may be in another region"),
+        (
+            not requested.regions or (regions and regions <= {*requested.regions}),
+            "it may be in another region",
+        ),
         (requested.interruptible or not held_resources.interruptible, "it may be taken away"),
         (requested.down_mbps <= held_resources.down_mbps, "its download speed was not asked for"),
         (requested.up_mbps <= held_resources.up_mbps, "its upload speed was not asked for"),
@@ -194,7 +190,3 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
         and has_memory(offer.gpu_memory_gb, requested.min_gpu_gb)
         and cuda
     )
-
-
-def _is_within(requested: Sequence[str], held_resources: Sequence[str]) -> bool:
-    return not requested or (bool(held_resources) and set(held_resources) <= set(requested))

@@ -7,15 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
-from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of
 from vastrun.launcher.decisions.history import SpeedHistory
@@ -93,29 +85,40 @@ class PoolProvider:
                 "no machine is held" if spec.slot_on is None else f"{spec.slot_on} no longer holds a machine"
             )
             reasons = "; ".join(lacking) or none
-            raise NoOfferError(f"no slot for {description}: {reasons}", hint=_HINT)
+            raise errors.NoOfferError(f"no slot for {description}: {reasons}", hint=_HINT)
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
 
     def rent(self, order: RentalOrder) -> Instance:
         """Create a slot with an armed lease on the offer's machine."""
         machine = self._machine(order.offer.id)
         if machine is None or not machine.held.takes_slots:
-            raise NoOfferError(f"{order.offer.id} no longer holds a machine")
+            raise errors.NoOfferError(f"{order.offer.id} no longer holds a machine")
         slot_id = SlotId(
             name=f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}",
             holder=machine.held.run.id,
         )
         answer = self._request_slot(machine, slot_id, order)
         if answer.refused:
-            raise NoOfferError(f"{machine.held.run.id}: {answer.refused}")
+            raise errors.NoOfferError(f"{machine.held.run.id}: {answer.refused}")
         slot = next((slot for slot in answer.slots if slot.name == slot_id.name), None)
         if slot is None:
-            raise UncertainError(f"{machine.held.run.id} accepted the order for a slot but does not list it")
+            raise errors.UncertainError(
+                f"{machine.held.run.id} accepted the order for a slot but does not list it"
+            )
         return _instance(machine.held, slot)
 
     def instances(self) -> Sequence[Instance]:
-        """List the slots of all held machines. Raises ProviderError when one machine does not respond."""
-        return [slot for machine in self._refresh() for slot in _slots_of(machine)]
+        """List the slots of all held machines. Raises IncompleteListError when one does not respond."""
+        found: list[Instance] = []
+        silent = []
+        for machine in self._refresh():
+            try:
+                found += _slots_of(machine)
+            except errors.UnreachableError as error:
+                silent.append(f"{machine.held.run.id}: {error}")
+        if silent:
+            raise errors.IncompleteListError("; ".join(silent), found=found)
+        return found
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
         """List the slots of the machine in the run's offer, the only one that can have a slot of it.
@@ -135,7 +138,7 @@ class PoolProvider:
     def connect(self, instance: Instance) -> Remote:
         machine, name = self._parse_slot(instance.id)
         if machine is None:
-            raise GoneError(f"there is no slot {instance.id}: no open run holds its machine")
+            raise errors.GoneError(f"there is no slot {instance.id}: no open run holds its machine")
         return machine.connect(name)
 
     def destroy(self, instance_id: str) -> None:
@@ -149,7 +152,7 @@ class PoolProvider:
         try:
             machine.destroy(name)
         # The box of the machine is gone: the slot is gone only if the machine lists none.
-        except GoneError:
+        except errors.GoneError:
             if machine.slots().slots:
                 raise
 
@@ -161,12 +164,12 @@ class PoolProvider:
         resources = Resources(gpus=order.offer.gpus, memory_gb=order.memory_gb)
         try:
             machine.put_order(slot_id, order, units_of(resources, machine.held))
-        except (UnreachableError, GoneError) as error:
-            raise NoOfferError(f"{machine.held.run.id} cannot be reached: {error}") from error
+        except (errors.UnreachableError, errors.GoneError) as error:
+            raise errors.NoOfferError(f"{machine.held.run.id} cannot be reached: {error}") from error
         try:
             return machine.rent(slot_id.name)
-        except ProviderError as error:
-            raise UncertainError(f"order for a slot on {machine.held.run.id}: {error}") from error
+        except errors.ProviderError as error:
+            raise errors.UncertainError(f"order for a slot on {machine.held.run.id}: {error}") from error
 
     def _unfit_reason(self, spec: JobSpec, machine: HeldMachine) -> str:
         """Return why the machine has no room for the job now; empty when it has."""
@@ -175,7 +178,7 @@ class PoolProvider:
             return why
         try:
             answer = machine.slots()
-        except VastrunError as error:
+        except errors.VastrunError as error:
             return str(error)
         if not answer.is_ready or answer.drained:
             return answer.drained or "it is not ready yet"

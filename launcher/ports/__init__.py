@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
     CollectResult,
+    DataContents,
     Event,
     Instance,
     LeftOutFiles,
@@ -124,14 +126,15 @@ class RunThreads(Protocol):
 class Packer(Protocol):
     """Packs the files that a box needs."""
 
-    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
-        """Check the code, the command and the secrets without packing. Raises UsageError.
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
+        """Check what is shipped without packing; return the job with the size of its data. Raises UsageError.
 
         `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
         """
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
-        """Keep the job's code as it is now, and return the job with its digest; as given where it has one.
+        """Keep the job's code as it is now, and return the job with its digest and those of its local data;
+        as given where it has them.
 
         Raises UsageError, StorageError.
         """
@@ -141,6 +144,15 @@ class Packer(Protocol):
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
+
+    def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
+        """Return what is sent of the job's local data; None: nothing. Raises UsageError if they changed."""
+
+    def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
+        """Write the next pack of what the machine lacks; return its path, and the bytes of files in it.
+
+        Raises UsageError when a file changed or is gone.
+        """
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.

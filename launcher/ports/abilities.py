@@ -179,16 +179,6 @@ class KeepsKeys(Protocol):
         """Remove the key that opened the run's machine from this computer."""
 
 
-class TakesBids(Protocol):
-    """A provider that rents machines to who bids most."""
-
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        """Bid that much for the machine's GPUs; one that was outbid runs again if the bid wins.
-
-        Raises GoneError, ProviderError when the bid is refused; UnreachableError when that is unknown.
-        """
-
-
 class HasHostLog(Protocol):
     """A provider that shows what the host of a machine wrote about its start."""
 
@@ -256,8 +246,6 @@ class Abilities:
     """Optional abilities of a provider: a function or an object that implements each, or None."""
 
     account: HasAccount | None = None
-    bids: TakesBids | None = None
-    """Changes bids for machines that were rented by one; None: it takes none."""
     charged: Callable[[float, float], Sequence[Charge]] | None = None
     """Lists the charges on the days from one time to another, as far as they are settled; a machine may have
     several. Raises AuthError, ProviderError."""
@@ -277,6 +265,8 @@ class Abilities:
     end_of: Callable[[str], MachineEnd | None] | None = None
     """Returns why the provider itself ended the machine with that id; None: it has not, or the reason is
     unknown. Raises UnreachableError while it is just being ended, ProviderError."""
+    notes: Callable[[], Sequence[str]] | None = None
+    """Says what the last search found in each part of the provider, such as the partitions of a cluster."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
     start_script: Callable[[RentalOrder], str] | None = None

@@ -80,7 +80,9 @@ def provider_class(name: str, registry: Mapping[str, str] = PROVIDERS) -> Provid
     if name not in registry:
         from vastrun.launcher.providers import plugins  # reads the metadata of every installed package
 
-        return plugins.find_plugin(name, registry, plugins.installed_plugins()).load()
+        plugin = plugins.find_plugin(name, registry, plugins.installed_plugins())
+        plugin.load()
+        return plugin
     module, _, attribute = registry[name].partition(":")
     found: ProviderClass = getattr(import_module(module), attribute)
     return found

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.gpus import PEAKS, peak_of
@@ -76,18 +76,6 @@ def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
     return tuple(gpus), float(version[1]) if version else 0.0
 
 
-def total_resources(spec: JobSpec) -> Resources:
-    """Return the sum of all nodes' resources, for nodes on one computer."""
-    needed = spec.resources
-    return replace(
-        needed,
-        gpus=needed.gpus * spec.nodes,
-        cpu_cores=needed.cpu_cores * spec.nodes,
-        memory_gb=needed.memory_gb * spec.nodes,
-        disk_gb=needed.disk_gb * spec.nodes,
-    )
-
-
 def matching_gpus(hardware: Hardware, needed: Resources) -> list[LocalGpu]:
     """Return the GPUs whose name and memory fit the job."""
     return [
@@ -106,7 +94,7 @@ def node_offers(
     `name`: the computer in an error. `where`: the first words of the description. Raises NoOfferError with
     all unmet requirements.
     """
-    needed, each = total_resources(spec), spec.resources.gpus
+    needed, each = spec.resources.times(spec.nodes), spec.resources.gpus
     unmet = [(text, fix) for lacking, text, fix in _checks(hardware, needed) if lacking]
     if unmet:
         fixes = "; ".join(fix for _, fix in unmet)

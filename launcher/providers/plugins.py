@@ -30,18 +30,34 @@ class ProviderPlugin:
     place: str
     """MODULE:CLASS."""
 
-    def load(self) -> PluginClass:
+    def load(self) -> Any:
         """Import the class. Raises UsageError, which names the package and says what is wrong with it."""
-        entry = EntryPoint(name=self.name, value=self.place, group=GROUP)
         try:
-            found = entry.load()
+            found = EntryPoint(name=self.name, value=self.place, group=GROUP).load()
         except (Exception, SystemExit) as error:  # whatever another package's module raises
             raise self.fault(f"cannot be imported: {type(error).__name__}: {error}") from error
         if not callable(getattr(found, "of", None)):
             raise self.fault(f"{self.place} has no classmethod `of`, which makes the provider")
         if isinstance(found, type) and (lacking := _lacking(found, VERBS)):
             raise self.fault(f"it lacks {lacking}")
-        return PluginClass(self, found)
+        return found
+
+    def of(self, context: Any) -> Provider:
+        """Make the provider. Raises VastrunError; UsageError where it cannot be made or lacks a part."""
+        made_by = self.load()
+        try:
+            provider: Provider = made_by.of(context)
+        except VastrunError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self.fault(f"cannot be made: {type(error).__name__}: {error}") from error
+        # Now, not at the first use: what is missing would otherwise be noticed while a machine is rented.
+        if lacking := _lacking(provider, (*VERBS, *FIELDS)):
+            raise self.fault(f"it lacks {lacking}")
+        # The ledger stores the name: under another one no later launcher would find the machines.
+        if provider.name != self.name:
+            raise self.fault(f"its provider calls itself {provider.name!r}")
+        return provider
 
     def fault(self, text: str) -> UsageError:
         """Return the error that names the package, and what a user can do."""
@@ -50,29 +66,6 @@ class ProviderPlugin:
             f"provider {self.name!r} of the package {self.package}: {text}",
             hint=f"update or reinstall {distribution}, or uninstall it; other providers work without it",
         )
-
-
-class PluginClass:
-    """Makes a plug-in's provider, and checks that it has all that the launcher asks for."""
-
-    def __init__(self, plugin: ProviderPlugin, made_by: Any) -> None:
-        self._plugin, self._made_by = plugin, made_by
-
-    def of(self, context: Any) -> Provider:
-        """Make the provider. Raises VastrunError; UsageError where it cannot be made or lacks a part."""
-        try:
-            provider: Provider = self._made_by.of(context)
-        except VastrunError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._plugin.fault(f"cannot be made: {type(error).__name__}: {error}") from error
-        # Now, not at the first use: what is missing would otherwise be noticed while a machine is rented.
-        if lacking := _lacking(provider, (*VERBS, *FIELDS)):
-            raise self._plugin.fault(f"it lacks {lacking}")
-        # The ledger stores the name: under another one no later launcher would find the machines.
-        if provider.name != self._plugin.name:
-            raise self._plugin.fault(f"its provider calls itself {provider.name!r}")
-        return provider
 
 
 def installed_plugins() -> Sequence[ProviderPlugin]:

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.core.errors import (
-    HostKeyError,
-    ProviderError,
-    StorageError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import errors
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ports import Clock, SecretStore
 
@@ -52,10 +46,14 @@ class KeyRing:
         path = self._folder_of(run_id) / "id_ed25519"
         try:
             if not path.exists():
-                write_once(path, self._share(run_id, _generate()))
+                new, store = _generate(), self._secrets
+                # Shared is the key of the first computer that stored one.
+                write_once(path, new if store is None else store.put(_name(run_id), new))
             return KeyPair(public=_read_public(path, comment=run_id), private_path=path)
         except (OSError, ValueError) as error:
-            raise StorageError(f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}") from error
+            raise errors.StorageError(
+                f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}"
+            ) from error
 
     def known_hosts(self, run_id: str, instance_id: str) -> Path:
         """Return the known_hosts file of one machine of the run."""
@@ -67,10 +65,6 @@ class KeyRing:
             self._secrets.remove(_name(run_id))
         shutil.rmtree(self._folder_of(run_id), ignore_errors=True)
 
-    def _share(self, run_id: str, content: bytes) -> bytes:
-        """Return the shared key: that of the first computer that stored one."""
-        return content if self._secrets is None else self._secrets.put(_name(run_id), content)
-
     def _folder_of(self, run_id: str) -> Path:
         return self._folder / _validate_name(run_id)
 
@@ -78,7 +72,7 @@ class KeyRing:
 def _validate_name(name: str) -> str:
     """Return the name if it stays inside its folder. Raises StorageError."""
     if not name or name.startswith(".") or Path(name).name != name:
-        raise StorageError(f"not a name for a key: {name!r}")
+        raise errors.StorageError(f"not a name for a key: {name!r}")
     return name
 
 
@@ -146,22 +140,23 @@ class KnownHosts:
             pins = self._pins()
         if pins and key.fingerprint not in pins:
             text = f"shows the host key {key.fingerprint}, which the machine's log does not name"
-            raise HostKeyError(text, hint=_HINT)
+            raise errors.HostKeyError(text, hint=_HINT)
         if not pins and known[:1] not in ([], [key_line]):
             text = f"shows a host key that has changed; it is now {key.fingerprint}"
-            raise HostKeyError(text, hint=_HINT)
+            raise errors.HostKeyError(text, hint=_HINT)
         if key_line not in known:
             self._append(f"{name} {key_line}\n")
-        by = "is the one in its log" if pins else f"is trusted on first use: {why}"
+        by = f"is trusted on first use: {why}" if why else "is the one that was trusted on first use"
+        by = "is the one in its log" if pins else by
         self.identity = f"the machine's SSH host key {by}"
 
     def _pin_from_log(self) -> str:
         """Pin the fingerprints in the machine's log; return the reason if there is none."""
         try:
             self._append("".join(f"{_PIN}{named}\n" for named in self._read_fingerprints()))
-        except UnreachableError:
+        except errors.UnreachableError:
             raise
-        except ProviderError as error:
+        except errors.ProviderError as error:
             return str(error)
         return "its log does not name one"
 
@@ -184,7 +179,7 @@ class KnownHosts:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
+            raise errors.StorageError(f"cannot read {self.path}: {error.strerror}") from error
 
     def _append(self, lines: str) -> None:
         if not lines:
@@ -195,7 +190,7 @@ class KnownHosts:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(lines)
         except OSError as error:
-            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
+            raise errors.StorageError(f"cannot write {self.path}: {error.strerror}") from error
 
 
 def _host_name(address: Address) -> str:
@@ -234,11 +229,11 @@ class HostKeyLog:
         named = {found[1] for found in map(_KEY_LINE.search, lines) if found}
         self._named[instance_id] = now, named
         if not named and now - self._started.setdefault(instance_id, now) < 20.0:
-            raise UnreachableError("its log does not name its SSH host key yet")
+            raise errors.UnreachableError("its log does not name its SSH host key yet")
         return named
 
     def _read(self, instance_id: str) -> str:
         try:
             return self._log(instance_id)
-        except VastrunError as error:
-            raise ProviderError(f"its log cannot be read ({error})") from error
+        except errors.VastrunError as error:
+            raise errors.ProviderError(f"its log cannot be read ({error})") from error

@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
-from vastrun.launcher.core.errors import (
-    BoxError,
-    GoneError,
-    NoBoxError,
-    ProviderError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess, errors
 from vastrun.launcher.ssh.client_options import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.keys import Address
@@ -86,9 +78,9 @@ class SshRemote:
                     killer = self._start(*script("kill"), str(session.pid()))
                     killer.wait(5.0)
                     killer.close()
-                except (UnreachableError, TimeoutError):
+                except (errors.UnreachableError, TimeoutError):
                     self.close()
-                raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
+                raise errors.UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
             finally:
                 session.close()
             return CommandResult(exit_code=exit_code, stdout=session.output(), stderr=session.errors())
@@ -117,7 +109,7 @@ class SshRemote:
             with Path(local_path).open("rb") as source:
                 self._store(source, path, 0o600)
         except OSError as error:
-            raise ProviderError(f"cannot read {local_path}: {error.strerror}") from error
+            raise errors.ProviderError(f"cannot read {local_path}: {error.strerror}") from error
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         self._store(io.BytesIO(content), path, mode)
@@ -143,7 +135,7 @@ class SshRemote:
         try:
             following = self._follow(self._last_read[0])
             return None if following is None else following.end() > self._last_read[1]
-        except (UnreachableError, BoxError, TimeoutError):
+        except (errors.UnreachableError, errors.BoxError, TimeoutError):
             self._stop_following()
             return None
 
@@ -170,7 +162,7 @@ class SshRemote:
             return None
         try:
             has_news = following.end() > last_read[1]
-        except (UnreachableError, BoxError):
+        except (errors.UnreachableError, errors.BoxError):
             self._stop_following()
             return None
         return following.read(offset, limit) if has_news else None
@@ -194,7 +186,7 @@ class SshRemote:
             for _ in range(2):
                 if self._retry(lambda: upload.run(self._start)):
                     return
-        raise ProviderError(f"{path} arrived damaged, twice")
+        raise errors.ProviderError(f"{path} arrived damaged, twice")
 
     def _start(self, *argv: str) -> SshSession:
         """Start a command. Raises NoBoxError when the box's folder does not exist."""
@@ -205,7 +197,7 @@ class SshRemote:
             raise ConnectionLostError("the machine does not answer") from error
         if not found:
             session.close()
-            raise NoBoxError(f"folder {self._root} does not exist on the machine")
+            raise errors.NoBoxError(f"folder {self._root} does not exist on the machine")
         return session
 
     def _retry(self, verb: Callable[[], _T]) -> _T:
@@ -222,16 +214,16 @@ class SshRemote:
         """Raise GoneError instead of UnreachableError when the provider no longer has the machine."""
         try:
             yield
-        except UnreachableError as error:
+        except errors.UnreachableError as error:
             if isinstance(error, ConnectionLostError):
                 self.close()
             if self._provider_lost_it():
-                raise GoneError(f"the provider no longer has this machine; {error}") from error
+                raise errors.GoneError(f"the provider no longer has this machine; {error}") from error
             raise
 
     def _provider_lost_it(self) -> bool:
         """Return whether the provider reports the machine gone; False when the provider cannot be reached."""
         try:
             return self._is_gone()
-        except VastrunError:
+        except errors.VastrunError:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +13,25 @@ from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
 
-from vastrun.launcher.core import KeepAnswer, UserRequest
+from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
 from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 
-_MESSAGES: Mapping[UserRequest, str] = {
-    UserRequest.NONE: "continuing\n",
-    UserRequest.DETACH: "detaching: the training continues, bounded by the lease on the machine\n",
-    UserRequest.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
-    UserRequest.DESTROY: "destroying the machine now, without downloading its outputs\n",
+_STOP_WORDS: Mapping[Phase | None, str] = {
+    None: "save what was trained, destroy the machines",
+    Phase.PLAN: "no machine is rented yet",
+    Phase.RENT: "give up the machine that is ordered",
+    Phase.BOOT: "give up the machine, or the place in the queue",
+    Phase.SHIP: "give back the machine, on which nothing was trained",
+    Phase.TRAIN: "save a checkpoint, download the outputs, destroy the machine",
+    Phase.COLLECT: "download the outputs, destroy the machine",
+    Phase.DESTROY: "the machine is being destroyed",
+    Phase.ENDED: "no other attempt is started",
 }
+"""What a stop does in a phase; None: in an unknown one, and for many runs at once."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
-_STOP = Choice(
-    key="s",
-    request=UserRequest.STOP,
-    text="stop: save a checkpoint, download the outputs,\n     destroy the machine",
-)
-_DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach: keep training without this launcher")
+_STOP = Choice(key="s", request=UserRequest.STOP, text="stop")
+_DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach")
 _CONTINUE = Choice(key="c", request=UserRequest.NONE, text="continue: change nothing")
 
 DRIVE_QUESTION = Question(
@@ -40,10 +43,10 @@ VIEW_QUESTION = replace(
     DRIVE_QUESTION, about="Ctrl-C: what should happen to {subject}? (again: detach)", again=UserRequest.DETACH
 )
 STOP_QUESTION = Question(
-    about="The run is stopping, its outputs are not complete yet.",
+    about="The run is stopping.",
     choices=(
-        Choice(key="x", request=UserRequest.DESTROY, text="destroy the machine now, without its outputs"),
-        Choice(key="c", request=UserRequest.NONE, text="continue: wait for the outputs"),
+        Choice(key="x", request=UserRequest.DESTROY, text="stop now"),
+        Choice(key="c", request=UserRequest.NONE, text="continue: wait until it has stopped"),
     ),
 )
 
@@ -58,6 +61,11 @@ KEEP_QUESTION = Question(
 )
 
 
+_ANSWERS: Mapping[UserRequest, str] = {
+    UserRequest.DETACH: "detaching",
+    UserRequest.STOP: "stopping",
+    UserRequest.DESTROY: "stopping now",
+}
 _strength = attrgetter("strength")
 
 
@@ -82,8 +90,10 @@ class Interrupts:
         """
         self.subject = "this run"
         """Subject of the question at Ctrl-C."""
-        self.detach_message = _MESSAGES[UserRequest.DETACH]
-        """Line that a detach prints."""
+        self.phase: Phase | None = None
+        """Phase of the run; None: unknown, or of several runs."""
+        self.detach_words = ""
+        """What a detach does, where its phase does not say."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
@@ -182,6 +192,25 @@ class Interrupts:
         )
         self._asking.start()
 
+    def note_phase(self, phase: Phase) -> None:
+        """Note the phase of the run."""
+        self.phase = phase
+
+    def _words(self, request: UserRequest) -> str:
+        """Return what the request does in this phase."""
+        if request is UserRequest.STOP:
+            return _STOP_WORDS[self.phase]
+        if request is UserRequest.DESTROY:
+            return "destroy the machine now, without the rest of its outputs"
+        queue = "; the place in a queue is kept" if self.phase is Phase.BOOT else ""
+        return self.detach_words or f"continue without this command{queue}"
+
+    def _shown(self, choice: Choice[UserRequest]) -> Choice[UserRequest]:
+        if choice.request is UserRequest.NONE:
+            return choice
+        text = f"{choice.text}: {self._words(choice.request)}"
+        return replace(choice, text=textwrap.fill(text, 55, subsequent_indent=" " * 5))
+
     def _question(self) -> Question[UserRequest] | None:
         """Return the question for a Ctrl-C now; None if there is nothing left to decide."""
         if self._request is UserRequest.NONE:
@@ -198,7 +227,8 @@ class Interrupts:
     def _ask_user(self, ask: Ask, question: Question[UserRequest], before: UserRequest) -> None:
         about = question.about.format(subject=self.subject)
         with self._terminal:  # the previous question has restored the terminal
-            request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
+            shown = replace(question, about=about, choices=tuple(map(self._shown, question.choices)))
+            request = ask(shown, lambda: self._left or self._request is not before)
         if self._open_question is question:
             self._open_question = None
         if request is None:
@@ -206,7 +236,7 @@ class Interrupts:
         elif request is not UserRequest.NONE:
             self._answer(request)
         elif self._request is before and not self._left:
-            self._say(_MESSAGES[UserRequest.NONE])
+            self._say("continuing\n")
 
     def _answer(self, request: UserRequest) -> None:
         self.interrupted = self.interrupted or request is not UserRequest.NONE
@@ -218,7 +248,7 @@ class Interrupts:
         self._request = request
         with suppress(RuntimeError):  # already released
             self._wake_lock.release()
-        self._say("\n" + (self.detach_message if request is UserRequest.DETACH else _MESSAGES[request]))
+        self._say(f"\n{_ANSWERS[request]}: {self._words(request)}\n")
 
 
 def say_on(descriptor: int) -> Say:

@@ -197,7 +197,10 @@ class Painter:
             return
         columns, rows = size(self._output)
         fitting = [cut(line, columns - 1) for line in lines[: max(1, rows - 1)]]
-        text = "\n".join("".join(_styled(*span) for span in line) for line in fitting)
+        text = "\n".join(
+            "".join(f"{_CODES[style]}{text}{_PLAIN}" if style else text for text, style in line)
+            for line in fitting
+        )
         self._write(f"{self._erased()}{_NO_WRAP}{text}{_WRAP}")
         self._painted = fitting
 
@@ -225,7 +228,3 @@ class Painter:
         with suppress(OSError):
             self._output.write(text)
             self._output.flush()
-
-
-def _styled(text: str, style: str) -> str:
-    return f"{_CODES[style]}{text}{_PLAIN}" if style else text

@@ -65,10 +65,12 @@ class Holder:
             drain(self._box, f"the machine is ending: {why}")
             if self._stop_at is None:
                 self._stop_at = self._now()
+            # The request is for the machine: nobody asked for the end of its slots, which lose their place.
+            cause = "preempted" if why == "stopped" else why
             for slot in slots:  # including one that was just created
                 request = self._box / layout.SLOTS / slot.name / layout.STOP
                 if not request.exists():
-                    write_atomically(request, f"{why}\n", durable=False)
+                    write_atomically(request, f"{cause}\n", durable=False)
             over = self._now() - self._stop_at > _STOP_S
             return drain_reason(self._box) if over or not slots else None
         why = drain_reason(self._box)

@@ -50,29 +50,48 @@ CHANGE_ALWAYS: tuple[Way, ...] = ("log", "database", "skip")
 
 
 class FileState(NamedTuple):
-    """A file, link or folder at one scan."""
+    """A file, link or folder at one scan; small, since there may be 50,000."""
 
-    mode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: FileId
     key: Key
-    """What changes when the file is written or replaced. Our own links change its ctime."""
+    """What changes when it is written or replaced: device, inode, mode, size, time. Of a folder its mode."""
+    ctime_ns: int
+    """Our own links change it, too."""
 
     @classmethod
     def of(cls, stat: os.stat_result, former: FileState | None = None) -> FileState:
-        """Return the state, which shares memory with an equal `former` one: there may be 50,000."""
-        mode, size, mtime_ns, inode = stat.st_mode, stat.st_size, stat.st_mtime_ns, (stat.st_dev, stat.st_ino)
-        key = (mode,) if S_ISDIR(mode) else (mode, size, mtime_ns, *inode)
+        """Return the state, which shares memory with an equal `former` one."""
+        key = (stat.st_dev, stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns)
+        if S_ISDIR(stat.st_mode):
+            key = (0, 0, stat.st_mode, 0, 0)
         if former is not None and former.key == key:
             is_same = former.ctime_ns == stat.st_ctime_ns
-            return former if is_same else former._replace(ctime_ns=stat.st_ctime_ns)
-        return cls(mode, size, mtime_ns, stat.st_ctime_ns, inode, key)
+            return former if is_same else cls(former.key, stat.st_ctime_ns)
+        return cls(key, stat.st_ctime_ns)
+
+    @property
+    def inode(self) -> FileId:
+        return inode_of(self.key)
+
+    @property
+    def mode(self) -> int:
+        return self.key[2]
+
+    @property
+    def size(self) -> int:
+        return self.key[3]
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.key[4]
 
     @property
     def is_file(self) -> bool:
         return S_ISREG(self.mode)
+
+
+def inode_of(key: Key) -> FileId:
+    """Return the inode in the key of a file."""
+    return key[0], key[1]
 
 
 class Growth(NamedTuple):

@@ -22,14 +22,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.onstart.logged_error import read_end
-from vastrun.onstart.supervision.core_file import (
-    CoreLocation,
-    CoreNotes,
-    bounds_cores,
-    core_handler,
-    core_location,
-    read_notes,
-)
+from vastrun.onstart.supervision import core_file
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
 
@@ -52,7 +45,7 @@ def keep_native_stacks(
     *,
     since: float,
     exclude: Collection[int] = (),
-    location: CoreLocation | None = None,
+    location: core_file.CoreLocation | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> int:
     """Write `run/stacks/rank-N.native.txt` for each rank that crashed on its own, and delete the cores.
@@ -60,7 +53,7 @@ def keep_native_stacks(
     Returns the number of deleted cores; gdb is killed when `is_stopping` returns True. `since`: epoch seconds
     at which the ranks were started. `exclude`: ranks that did not crash on their own.
     """
-    location = location or core_location(working_folder(box))
+    location = location or core_file.core_location(working_folder(box))
     crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in exclude]
     deadline = time.monotonic() + GDB_S
 
@@ -71,7 +64,7 @@ def keep_native_stacks(
         core = location.find(process.pid, since) if location else None
         with suppress(OSError):  # a full disk
             _write(box, process, core, is_over)
-    cores = location.written(since) if location and bounds_cores() else []
+    cores = location.written(since) if location and core_file.bounds_cores() else []
     for core in cores:
         with suppress(OSError):
             core.unlink()
@@ -124,7 +117,7 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     shown = [frame.text(box) for frame in frames[:12]]
     # The user's innermost frame comes first: the top of the stack is often a library.
     python = [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
-    notes = None if core is None else read_notes(core)
+    notes = None if core is None else core_file.read_notes(core)
     stack = "" if core is None else _gdb_stack(core, notes, is_over)
     where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
     if not where and notes is not None and notes.location:
@@ -142,12 +135,12 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) -> str:
+def _missing_stack_text(core: Path | None, notes: core_file.CoreNotes | None, stack: str) -> str:
     """Return the reason for a missing native stack; empty where there is one."""
     if stack:
         return ""
     if core is None:
-        handler = core_handler()
+        handler = core_file.core_handler()
         why = f"this machine pipes core files to {handler}" if handler else "no core file was found"
         return f"There is no native stack: {why}."
     read = f" The instruction was in {notes.location}." if notes is not None and notes.location else ""
@@ -159,7 +152,7 @@ def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) 
     return f"There is no native stack: the image has no gdb (apt-get install gdb in `setup`).{read}"
 
 
-def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
+def _gdb_stack(core: Path, notes: core_file.CoreNotes | None, is_over: Callable[[], bool]) -> str:
     """Return the stacks, the crashed thread's first; empty where gdb is missing or too slow."""
     gdb = shutil.which("gdb")
     if gdb is None or is_over():

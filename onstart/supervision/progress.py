@@ -102,7 +102,7 @@ def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any
     beat = beat_of(box, process.rank)
     return {
         "rank": process.rank,
-        "pid": beat.pid if beat else process.pid,
+        "pid": None if process.exit_code is not None else beat.pid if beat else process.pid,
         "step": beat.step if beat else 0,
         "activity": beat.activity if beat else "",
         "age_s": round(age_s, 1),

@@ -229,8 +229,9 @@ class ProgramSnapshots:
     _stopping: threading.Event = field(default_factory=threading.Event)
     _is_late: Callable[[], bool] = lambda: False
     """Return True once the time of the final look is over."""
-    restored_step: int = 0
-    """The program's step in the snapshot that was put back before its first start; 0: unknown."""
+    restored_step: int | None = None
+    """The program's step in the snapshot that was put back before its first start, 0 if unknown; None: none
+    was."""
     _bases: tuple[str | None, ...] = ()
     """The newest calm snapshot at each start so far; None: there was none."""
 
@@ -271,8 +272,10 @@ class ProgramSnapshots:
             own.put_back(watcher.written_files() if start else ())
             stored = own.resume
             count, step = len(own.files), own.state.step
-            self.restored_step = 0 if start else step
-            self.say(f"snapshot {found[0].name} is restored: {count} files, saved at step {step}")
+            self.restored_step = self.restored_step if start else step
+            saved = f", saved at step {step}" if step else ""
+            files = f"{count} file{'s' if count > 1 else ''}"
+            self.say(f"snapshot {found[0].name} is restored: {files}{saved}")
         for name in watcher.half_written if found is None else ():
             move_aside(self.box, name, self.say)
         watcher.begin(is_restored=found is not None)

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -34,9 +34,10 @@ from vastrun.onstart.supervision.folder_watch import (
     FolderWatch,
     Key,
     Look,
+    inode_of,
     series_of,
 )
-from vastrun.onstart.supervision.open_files import FileId, stopped_program
+from vastrun.onstart.supervision.open_files import stopped_program
 from vastrun.onstart.supervision.program_files import printable
 
 POLL_S = 2.0
@@ -75,8 +76,8 @@ class Snapshots:
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
     _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
     """Checksums of the newest snapshot's files."""
-    _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
-    """By snapshot: inodes of which it has links, with name and key."""
+    _linked: dict[int, dict[str, Key]] = field(default_factory=dict)
+    """By snapshot: files of which it has links, which change where the program overwrites one in place."""
     _stored_at: float = float("-inf")
     _is_restored: bool = False
     """True until the first look after a restore."""
@@ -147,7 +148,7 @@ class Snapshots:
         self._remove_overwritten(files)
         late = self._watch.changed_at_the_end(files)
         if was_killed:
-            linked = {inode for links in self._linked.values() for inode in links}
+            linked = {inode_of(key) for links in self._linked.values() for key in links.values()}
             # Renamed, or its time was set, after the last write: its writer was done.
             renamed = {
                 name
@@ -192,7 +193,7 @@ class Snapshots:
         if self.settings.files is not None and not resume:
             self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")
         step, folder = self._next_step(resume), self.folder
-        part, linked = folder.part(step), dict[FileId, tuple[str, Key]]()
+        part, linked = folder.part(step), dict[str, Key]()
         shutil.rmtree(part, ignore_errors=True)
         try:
             self._take(taken, look, part, linked)
@@ -216,9 +217,7 @@ class Snapshots:
         self._linked[step] = linked
         self.say(f"snapshot {name_of(step)}: {len(sums)} files, {size / 1e6:.1f} MB")
 
-    def _take(
-        self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[FileId, tuple[str, Key]]
-    ) -> None:
+    def _take(self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, Key]) -> None:
         """Link or copy each file into the part: the unchanged ones from the newest snapshot."""
         former, held, made = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
         for name, state in taken.items():
@@ -230,14 +229,14 @@ class Snapshots:
                 Path(folder).mkdir(parents=True, exist_ok=True)
             known, way = self._stored.get(name), look.way(name)
             if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
-                if (link := self._linked.get(self._step, {}).get(state.inode)) is not None:
-                    linked[state.inode] = link
+                if name in self._linked.get(self._step, {}):
+                    linked[name] = state.key
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
             elif (way == "link" or (way is None and not self._watch.is_rewritten(name, state))) and _link(
                 source, target
             ):
-                linked[state.inode] = (name, state.key)
+                linked[name] = state.key
             else:
                 self._copy(source, target, state.size)
         if held:
@@ -267,9 +266,7 @@ class Snapshots:
             if name not in files or name not in now or files[name].key != now[name].key:
                 raise NoSnapshotError(f"{name} changed meanwhile")
 
-    def _sum(
-        self, name: str, state: FileState, part: Path, linked: dict[FileId, tuple[str, Key]]
-    ) -> FileChecksum:
+    def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, Key]) -> FileChecksum:
         """Return the checksum of a stored file."""
         known = self._stored.get(name)
         if self.is_stopping():
@@ -278,7 +275,7 @@ class Snapshots:
             return FileChecksum(path=f"{FILES}/{name}", size=state.size, sha256=known[1])
         path = f"{part}/{FILES}/{name}"
         found = replace(checksum_file(path), path=f"{FILES}/{name}")
-        if state.inode in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
+        if name in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
             self._watch.in_place.add(series_of(name))
             raise NoSnapshotError(f"{name} was overwritten in place")
         return found
@@ -369,7 +366,7 @@ class Snapshots:
             if not (self.folder.path / name_of(step)).exists():
                 del self._linked[step]
                 continue
-            changed = [name for inode, (name, key) in links.items() if now.get(inode, key) != key]
+            changed = [name for name, key in links.items() if now.get(inode_of(key), key) != key]
             if not changed:
                 continue
             self._watch.in_place.update(map(series_of, changed))

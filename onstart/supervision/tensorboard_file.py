@@ -12,26 +12,14 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
-from vastrun.onstart.supervision.curve_file import (
-    BYTES,
-    FIXED32,
-    MAX_RECORD_BYTES,
-    MAX_STEP,
-    VARINT,
-    BrokenFileError,
-    CurveFile,
-    CurvePoint,
-    fields,
-    number_of,
-    signed,
-)
+from vastrun.onstart.supervision import curve_file
 
 _HEADER = struct.Struct("<QI")
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
 
 
-class TensorBoardFile(CurveFile):
+class TensorBoardFile(curve_file.CurveFile):
     has_sub_runs: ClassVar[bool] = True
 
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
@@ -43,56 +31,60 @@ class TensorBoardFile(CurveFile):
             return None
         length, checksum = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != checksum:
-            raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+            raise curve_file.BrokenFileError(f"{self.path} has no record at byte {self.offset}")
         end = self.offset + _HEADER.size + length + 4
         if end > size:
             return None
-        record = file.read(length) if length <= MAX_RECORD_BYTES else b""
+        record = file.read(length) if length <= curve_file.MAX_RECORD_BYTES else b""
         self.offset = end
         return record
 
-    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
+    def _points_of(self, record: bytes) -> Iterator[curve_file.CurvePoint]:
         step, summaries = 0, []
-        for kind, integer, content in fields(record):
-            if kind == (2, VARINT):
-                step = signed(integer)
-            elif kind == (5, BYTES):
+        for kind, integer, content in curve_file.fields(record):
+            if kind == (2, curve_file.VARINT):
+                step = curve_file.signed(integer)
+            elif kind == (5, curve_file.BYTES):
                 summaries.append(content)
-        if not 0 <= step <= MAX_STEP:
+        if not 0 <= step <= curve_file.MAX_STEP:
             return
         for summary in summaries:
-            for kind, _, content in fields(summary):
-                if kind == (1, BYTES):
+            for kind, _, content in curve_file.fields(summary):
+                if kind == (1, curve_file.BYTES):
                     yield from _scalar(step, content)
 
 
-def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
+def _scalar(step: int, summary_value: bytes) -> Iterator[curve_file.CurvePoint]:
     """Yield the point of a `Summary.Value`, if it is a scalar."""
     tag, value = b"", None
-    for kind, _, content in fields(summary_value):
-        if kind == (1, BYTES):
+    for kind, _, content in curve_file.fields(summary_value):
+        if kind == (1, curve_file.BYTES):
             tag = content
-        elif kind == (2, FIXED32):
-            value = _rounded(number_of("<f", content))
-        elif kind == (8, BYTES):
+        elif kind == (2, curve_file.FIXED32):
+            value = _rounded(curve_file.number_of("<f", content))
+        elif kind == (8, curve_file.BYTES):
             value = _tensor_value(content)
     if value is not None:
-        yield CurvePoint(step, tag.decode("utf-8", "replace"), value if math.isfinite(value) else None)
+        yield curve_file.CurvePoint(
+            step, tag.decode("utf-8", "replace"), value if math.isfinite(value) else None
+        )
 
 
 def _tensor_value(tensor: bytes) -> float | None:
     """Return the number in a tensor without dimensions; None for any other tensor."""
     layout, found = "", list[tuple[str, bytes]]()
-    for (number, wire), integer, content in fields(tensor):
-        if (number, wire) == (1, VARINT):
+    for (number, wire), integer, content in curve_file.fields(tensor):
+        if (number, wire) == (1, curve_file.VARINT):
             layout = {1: "<f", 2: "<d"}.get(integer, "")
-        elif (number, wire) == (2, BYTES) and any(part.kind[0] == 2 for part in fields(content)):
+        elif (number, wire) == (2, curve_file.BYTES) and any(
+            part.kind[0] == 2 for part in curve_file.fields(content)
+        ):
             return None  # it has dimensions
         elif number in (4, 5, 6):
             found.append(({5: "<f", 6: "<d"}.get(number, layout), content))
     if len(found) != 1 or not found[0][0]:
         return None
-    value = number_of(*found[0])
+    value = curve_file.number_of(*found[0])
     return _rounded(value) if found[0][0] == "<f" else value
 
 

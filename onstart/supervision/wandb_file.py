@@ -14,20 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from vastrun.onstart.supervision.curve_file import (
-    BYTES,
-    FIXED64,
-    MAX_RECORD_BYTES,
-    MAX_STEP,
-    VARINT,
-    BrokenFileError,
-    CurveFile,
-    CurvePoint,
-    fields,
-    number_of,
-    signed,
-    unzigzag,
-)
+from vastrun.onstart.supervision import curve_file
 
 _START = b":W&B\xe1\xbe\x00"
 """Header: the name, the magic number of the format, and its version."""
@@ -37,7 +24,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 @dataclass
-class WandbFile(CurveFile):
+class WandbFile(curve_file.CurveFile):
     _parts: bytearray | None = None
     """The incomplete record; None: there is none, or it is too long."""
 
@@ -56,7 +43,7 @@ class WandbFile(CurveFile):
                 self._parts = bytearray(content)
             elif self._parts is not None:
                 self._parts += content
-            if self._parts is not None and len(self._parts) > MAX_RECORD_BYTES:
+            if self._parts is not None and len(self._parts) > curve_file.MAX_RECORD_BYTES:
                 self._parts = None
             if kind == _LAST:
                 record, self._parts = bytes(self._parts or b""), None
@@ -66,7 +53,7 @@ class WandbFile(CurveFile):
         if size < len(_START):
             return False
         if file.read(len(_START)) != _START:
-            raise BrokenFileError(f"{self.path} has the format of another W&B version")
+            raise curve_file.BrokenFileError(f"{self.path} has the format of another W&B version")
         self.offset = len(_START)
         return True
 
@@ -86,51 +73,58 @@ class WandbFile(CurveFile):
             self.offset += left  # nothing but zeros up to the end of the block
         checksum, length, kind = _FRAME.unpack(header)
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left - _FRAME.size:
-            raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+            raise curve_file.BrokenFileError(f"{self.path} has no record at byte {self.offset}")
         if end + length > size:
             return None
         content = file.read(length)
         if zlib.crc32(content, zlib.crc32(header[-1:])) != checksum:
-            raise BrokenFileError(f"the checksum at byte {self.offset} of {self.path} is wrong")
+            raise curve_file.BrokenFileError(f"the checksum at byte {self.offset} of {self.path} is wrong")
         self.offset = end + length
         return kind, content
 
-    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
-        for kind, _, content in fields(record):
-            if kind == (2, BYTES):
+    def _points_of(self, record: bytes) -> Iterator[curve_file.CurvePoint]:
+        for kind, _, content in curve_file.fields(record):
+            if kind == (2, curve_file.BYTES):
                 yield from _points_of_history(content)
 
 
-def _points_of_history(history: bytes) -> Iterator[CurvePoint]:
+def _points_of_history(history: bytes) -> Iterator[curve_file.CurvePoint]:
     """Yield the numbers of one step, from one or several calls of `wandb.log`."""
     step = 0
     found: dict[str, float | None] = {}
-    for kind, _, content in fields(history):
-        if kind == (1, BYTES):
+    for kind, _, content in curve_file.fields(history):
+        if kind == (1, curve_file.BYTES):
             name, value = _item(content)
             if value is not None and name and not name.startswith("_"):
                 found[name] = value if math.isfinite(value) else None
-        elif kind == (2, BYTES):
-            step = next((signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)), 0)
-    if 0 <= step <= MAX_STEP:
+        elif kind == (2, curve_file.BYTES):
+            step = next(
+                (
+                    curve_file.signed(part.integer)
+                    for part in curve_file.fields(content)
+                    if part.kind == (1, curve_file.VARINT)
+                ),
+                0,
+            )
+    if 0 <= step <= curve_file.MAX_STEP:
         for name, value in found.items():
-            yield CurvePoint(step, name, value)
+            yield curve_file.CurvePoint(step, name, value)
 
 
 def _item(item: bytes) -> tuple[str, float | None]:
     """Return the name and the number of an item; None: it is not a number."""
     key, nested = "", list[str]()
     value: float | None = None
-    for kind, integer, content in fields(item):
-        if kind == (1, BYTES):
+    for kind, integer, content in curve_file.fields(item):
+        if kind == (1, curve_file.BYTES):
             key = content.decode("utf-8", "replace")
-        elif kind == (2, BYTES):
+        elif kind == (2, curve_file.BYTES):
             nested.append(content.decode("utf-8", "replace"))
-        elif kind == (5, VARINT):
-            value = float(unzigzag(integer))
-        elif kind == (6, FIXED64):
-            value = number_of("<d", content)
-        elif kind == (16, BYTES):
+        elif kind == (5, curve_file.VARINT):
+            value = float(curve_file.unzigzag(integer))
+        elif kind == (6, curve_file.FIXED64):
+            value = curve_file.number_of("<d", content)
+        elif kind == (16, curve_file.BYTES):
             value = _number(content)
     return key or ".".join(nested), value
 

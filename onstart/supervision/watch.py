@@ -14,6 +14,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.nodes import ThisNode, network_environment
+from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import CoreTrimmer
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
@@ -29,16 +30,6 @@ from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
-from vastrun.onstart.supervision.stall import (
-    LOG_ONLY,
-    RankProgress,
-    StallLimits,
-    collective_of,
-    find_stuck,
-    observable_ranks,
-    possibly_stuck,
-    stalled,
-)
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
@@ -194,7 +185,9 @@ class Watch:
                 self._warned = True
                 return
 
-    def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:
+    def _is_over(
+        self, processes: tuple[RankProcess, ...], ranks_progress: tuple[stall.RankProgress, ...]
+    ) -> bool:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
         if self.stop.cause is not None:
@@ -232,30 +225,30 @@ class Watch:
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
 
-    def _stalled(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
-        observable = observable_ranks(ranks_progress, self.log.silent_s)
-        return self.peers.stalled or stalled(observable, StallLimits.of_job(self.job))
+    def _stalled(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
+        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
+        return self.peers.stalled or stall.stalled(observable, stall.StallLimits.of_job(self.job))
 
-    def _record_hang(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
         self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=3.0)
         dumped = [
             replace(rank_progress, frames=self._stack(rank_progress.rank))
-            for rank_progress in possibly_stuck(ranks_progress, self.log.silent_s)
+            for rank_progress in stall.possibly_stuck(ranks_progress, self.log.silent_s)
         ]
-        culprit = find_stuck(dumped, self.job.program.folder)
+        culprit = stall.find_stuck(dumped, self.job.program.folder)
         frame = top_frame(culprit.frames)
         self.hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
-            activity="" if culprit.activity == LOG_ONLY else culprit.activity,
+            activity="" if culprit.activity == stall.LOG_ONLY else culprit.activity,
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,
-            in_collective=collective_of(culprit) is not None,
-            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
+            in_collective=stall.collective_of(culprit) is not None,
+            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := stall.collective_of(s))),
         )
         self.peers.publish(culprit=culprit, hang=self.hang)
         return self._kill()
@@ -338,4 +331,4 @@ def common_hang(states: Sequence[NodeState]) -> Hang | None:
     if not hangs:
         return None
     waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
-    return replace(hangs[find_stuck([*hangs])], waits=waits)
+    return replace(hangs[stall.find_stuck([*hangs])], waits=waits)

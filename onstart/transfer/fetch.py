@@ -20,13 +20,7 @@ from vastrun.contract.data_cache import FREE_BYTES
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
-from vastrun.onstart.transfer.remote_checkpoints import (
-    RemoteCheckpoints,
-    in_one_line,
-    say,
-    step_of,
-    transfer_errors,
-)
+from vastrun.onstart.transfer import remote_checkpoints
 
 
 def main() -> int:
@@ -42,7 +36,7 @@ def main() -> int:
     # A URL in `pushed` has been tried above.
     if job.start_from not in job.pushed and fetch_newest(job.start_from, target):
         return 0
-    say(f"{job.start_from} has no complete checkpoint to start from")
+    remote_checkpoints.say(f"{job.start_from} has no complete checkpoint to start from")
     return 1
 
 
@@ -54,20 +48,22 @@ def fetch_newest(url: str, target: Path) -> bool:
     """
     try:
         remote, min_step = (
-            RemoteCheckpoints.at(url),
+            remote_checkpoints.RemoteCheckpoints.at(url),
             -1 if _is_of_later_run(url, target) else newest_step(target),
         )
-        newer = [name for name in remote.checkpoints() if step_of(name) > min_step]
+        newer = [name for name in remote.checkpoints() if remote_checkpoints.step_of(name) > min_step]
         # The newest first: if it is damaged or incomplete, the next older one is tried.
         return any(_fetch_verified(remote, name, url, target) for name in reversed(newer))
-    except transfer_errors() as error:
-        say(f"no checkpoint was downloaded from {url}: {in_one_line(error)}")
+    except remote_checkpoints.transfer_errors() as error:
+        remote_checkpoints.say(
+            f"no checkpoint was downloaded from {url}: {remote_checkpoints.in_one_line(error)}"
+        )
         return False
 
 
 def newest_step(folder: Path) -> int:
     """Return the highest step of the checkpoints in a folder; -1 when there is none."""
-    return max((step_of(path.name) for path in folder.glob("step-*")), default=-1)
+    return max((remote_checkpoints.step_of(path.name) for path in folder.glob("step-*")), default=-1)
 
 
 def _is_of_later_run(url: str, target: Path) -> bool:
@@ -76,14 +72,14 @@ def _is_of_later_run(url: str, target: Path) -> bool:
     The job's URLs are those of that run and of later runs; each ends with the run's id.
     """
     try:
-        newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
+        newest = max(target.glob("step-*"), key=lambda path: remote_checkpoints.step_of(path.name))
         run: str = json.loads((newest / "state.json").read_text(encoding="utf-8"))["made_by"]["run_id"]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's program stored it
         return False
     return url.rstrip("/").rpartition("/")[2] != run
 
 
-def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
+def _fetch_verified(remote: remote_checkpoints.RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
     """Download and verify one checkpoint. Print a line and return False if it does not match its manifest."""
     # Under a temporary name until it is complete: the ranks load any folder `step-*`.
     part = target / f".{name}.part"
@@ -91,26 +87,26 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
     try:
         size = _download(remote, name, part)
     except DamagedError as error:
-        say(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped")
+        remote_checkpoints.say(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped")
         return False
     else:
         # Checkpoints of an earlier stage may have higher steps, and would count as newer.
         for path in target.glob("step-*"):
-            if step_of(path.name) >= step_of(name):
+            if remote_checkpoints.step_of(path.name) >= remote_checkpoints.step_of(name):
                 shutil.rmtree(path)
         part.rename(target / name)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    write_json(target / LATEST, {"step": step_of(name), "path": name})
-    say(f"checkpoint {name} fetched from {url}, {size / 1e6:.1f} MB")
+    write_json(target / LATEST, {"step": remote_checkpoints.step_of(name), "path": name})
+    remote_checkpoints.say(f"checkpoint {name} fetched from {url}, {size / 1e6:.1f} MB")
     return True
 
 
-def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
+def _download(remote: remote_checkpoints.RemoteCheckpoints, name: str, part: Path) -> int:
     """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedError."""
     try:
         remote.fetch(f"{name}/{MANIFEST}", part / MANIFEST, max_bytes=32 << 20)
-        files = _listed(part, step_of(name))
+        files = _listed(part, remote_checkpoints.step_of(name))
         # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free
         if size + FREE_BYTES > free:
@@ -123,8 +119,8 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
                 raise DamagedError(f"{file.path} does not match its checksum")
     except FileNotFoundError as error:
         raise DamagedError(f"a file is missing: {error}") from error
-    except transfer_errors() as error:  # of this one: an older one may be whole
-        raise DamagedError(in_one_line(error)) from error
+    except remote_checkpoints.transfer_errors() as error:  # of this one: an older one may be whole
+        raise DamagedError(remote_checkpoints.in_one_line(error)) from error
     return sum(file.size for file in files)
 
 

@@ -17,15 +17,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.onstart.supervision.program_files import printable, walk
-from vastrun.onstart.transfer.manifest import (
-    MAX_BYTES,
-    MAX_FILES,
-    DownloadList,
-    LeftOut,
-    ListBuilder,
-    build_listing,
-    job_of,
-)
+from vastrun.onstart.transfer import manifest
 from vastrun.onstart.transfer.program_outputs import ProgramOutputs
 
 _ROOTS = (layout.CODE, layout.OUTPUTS)
@@ -35,25 +27,27 @@ def main() -> int:
     """Write the list and return 0."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     target, *paths = sys.argv[1:]
-    job = job_of(box)
+    job = manifest.job_of(box)
     if job is not None:
         write_json(box / target, list_path(box, job, paths[0] if paths else None).to_json())
     return 0 if job is not None else 1
 
 
-def list_path(box: Path, job: Job, path: str | None) -> DownloadList:
+def list_path(box: Path, job: Job, path: str | None) -> manifest.DownloadList:
     """List the files at a path; None: all files that the manifest omits."""
     outputs = ProgramOutputs.of(box, job)
-    listing = ListBuilder(box=box, named=(), outputs=outputs, bytes_left=MAX_BYTES, max_files=MAX_FILES)
+    listing = manifest.ListBuilder(
+        box=box, named=(), outputs=outputs, bytes_left=manifest.MAX_BYTES, max_files=manifest.MAX_FILES
+    )
     if path is None:
-        for left_out in build_listing(box, with_sums=False).left_out:
+        for left_out in manifest.build_listing(box, with_sums=False).left_out:
             if left_out.size and os.path.lexists(box / left_out.path):
                 listing.add(box / left_out.path)
         return listing.done()
     found = _resolve_path(box, path)
     if found is None:
         why = "no such file in the code folder or the outputs"
-        listing.left_out[path] = LeftOut(path=printable(path)[:300], why=why)
+        listing.left_out[path] = manifest.LeftOut(path=printable(path)[:300], why=why)
         return listing.done()
     for file in (
         sorted(found / name for name, _ in walk(found, box, job).files()) if found.is_dir() else [found]

@@ -10,13 +10,14 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import MANIFEST, name_of, newest_first
+from vastrun.contract import checkpoint_folder, layout
 from vastrun.contract.job import Job
+from vastrun.contract.outcome import FileChecksum
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.transfer.remote_checkpoints import (
     RemoteCheckpoints,
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
     job = Job.read(box)
     if job.push is None:
         return 0
-    ends = tuple(name_of(span.end_step) for span in job.program.stages)
+    ends = tuple(checkpoint_folder.name_of(span.end_step) for span in job.program.stages)
     push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
     return push.push_newest() if once else push.until_killed()
 
@@ -59,17 +60,18 @@ class Push:
         """
         try:
             remote = RemoteCheckpoints.at(self.url)
-            for name in self._missing(remote, _newest(self.folder)):
-                _upload(remote, self.folder / name, self.keep)
+            latest = remote.latest()
+            for name in self._missing(latest, _newest(self.folder)):
+                _upload(remote, self.folder / name, former=latest, keep=self.keep)
                 say(f"checkpoint {name} pushed to {self.url}")
+                latest = name
         except transfer_errors() as error:
             say(f"cannot push checkpoints to {self.url}: {in_one_line(error)}")
             return 1
         return 0
 
-    def _missing(self, remote: RemoteCheckpoints, newest: str | None) -> list[str]:
-        """List the checkpoints to upload, in the order of their steps."""
-        latest = remote.latest()
+    def _missing(self, latest: str | None, newest: str | None) -> list[str]:
+        """List the checkpoints to upload, in the order of their steps. `latest`: the newest at the URL."""
         if newest is None or newest == latest:
             return []
         # They are uploaded in order: one before the latest is complete.
@@ -77,7 +79,8 @@ class Push:
         ends = [
             name
             for name in self.keep
-            if done < step_of(name) < step_of(newest) and (self.folder / name / MANIFEST).is_file()
+            if done < step_of(name) < step_of(newest)
+            and (self.folder / name / checkpoint_folder.MANIFEST).is_file()
         ]
         return [*ends, newest]
 
@@ -92,27 +95,42 @@ class Push:
             time.sleep(2.0)
 
 
-def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] = ()) -> None:
+def _upload(
+    remote: RemoteCheckpoints, checkpoint: Path, *, former: str | None, keep: tuple[str, ...]
+) -> None:
     """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two and `keep`.
 
-    In this order `latest.json` never names an incomplete checkpoint.
+    In this order `latest.json` never names an incomplete checkpoint. Files that are as in the `former` one
+    are copied there.
     """
-    if not (checkpoint / MANIFEST).is_file():
+    if not (checkpoint / checkpoint_folder.MANIFEST).is_file():
         raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
     tmp = checkpoint.parents[2] / "tmp"
     tmp.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=tmp, prefix="pushing-") as held:
         # Linked first: the training may remove the checkpoint during the upload.
         copy = shutil.copytree(checkpoint, Path(held) / checkpoint.name, copy_function=_link)
+        before = _files_of(checkpoint.with_name(former)) if former else frozenset[FileChecksum]()
+        unchanged = {file.path for file in before & _files_of(copy)}
         for path in sorted(path for path in copy.rglob("*") if path.is_file()):
-            with path.open("rb") as source:
-                remote.write(path.relative_to(held).as_posix(), source)
+            name = path.relative_to(copy).as_posix()
+            target = f"{copy.name}/{name}"
+            if name not in unchanged or not remote.copy(f"{former}/{name}", target):
+                with path.open("rb") as source:
+                    remote.write(target, source)
     remote.write_latest(checkpoint.name)
     # Of others' objects with higher steps none counts, and none is removed.
     own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
     for older in own[:-2]:
         if older not in keep:
             remote.remove(older)
+
+
+def _files_of(checkpoint: Path) -> frozenset[FileChecksum]:
+    """Return the files of a checkpoint with their checksums; none of one that is no longer here."""
+    with suppress(OSError, ValueError, checkpoint_folder.DamagedError):
+        return frozenset(checkpoint_folder.read_manifest(checkpoint, step_of(checkpoint.name)).files)
+    return frozenset()
 
 
 def _link(source: str, target: str) -> None:
@@ -124,7 +142,7 @@ def _link(source: str, target: str) -> None:
 
 def _newest(folder: Path) -> str | None:
     """Return the name of the newest complete checkpoint; None when there is none yet."""
-    return next((path.name for path in newest_first(folder)), None)
+    return next((path.name for path in checkpoint_folder.newest_first(folder)), None)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -68,11 +69,22 @@ class RemoteCheckpoints:
 
     def write(self, path: str, source: BinaryIO) -> None:
         """Upload all of the source to a path relative to the folder."""
+        with self.files.open(self._place(path), "wb") as sink:
+            shutil.copyfileobj(source, sink, _CHUNK)
+
+    def copy(self, source: str, target: str) -> bool:
+        """Copy a file within the folder, without its bytes passing here; return False where that fails."""
+        with suppress(*transfer_errors(), NotImplementedError):
+            self.files.cp_file(f"{self.root}/{source}", self._place(target))
+            return True
+        return False
+
+    def _place(self, path: str) -> str:
+        """Return the full path of a file to be written, in a folder that exists."""
         target = f"{self.root}/{path}"
         if _OBJECT_STORES.isdisjoint(self._protocols()):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
-        with self.files.open(target, "wb") as sink:
-            shutil.copyfileobj(source, sink, _CHUNK)
+        return target
 
     def fetch(self, path: str, target: Path, max_bytes: int) -> None:
         """Download the file at a path relative to the folder.

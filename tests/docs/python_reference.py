@@ -18,7 +18,7 @@ _HERE: Mapping[str, Sequence[str]] = {
     "Runs": ("RunHandle", "RunStatus", "RunResult", "LogLine"),
     "Batches": ("BatchHandle", "BatchStatus", "PointRow", "BatchResults"),
     "Jobs and plans": ("JobSpec", "LaunchPlan"),
-    "How a run ends": ("Verdict", "Cause", "Phase"),
+    "How a run ends": ("Verdict", "Cause", "Phase", "MachineState"),
 }
 """What `vastrun.launcher.api.public` offers, under the headings of the page."""
 _ON_A_BOX: Mapping[str, tuple[str, str]] = {

@@ -1,6 +1,6 @@
 """Examined: a conformance run of this process on emulated Vast, and a deviation for each assumption."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,13 +9,7 @@ from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.machines import Machine, here_mb
 from vastrun.launcher.api.runs import start_run
-from vastrun.launcher.cli.conformance import (
-    ConformanceReport,
-    ConformanceRun,
-    conformance_job,
-    report_of,
-    settled,
-)
+from vastrun.launcher.cli.conformance import conformance_job, record_of, settled
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import VastrunError
@@ -23,7 +17,8 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import assumptions as fields
 from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Record
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 SETS = (
@@ -46,8 +41,6 @@ class Deviation:
     """How fast time passes."""
     watch_s: float = 3.0
     """How long a machine is looked for."""
-    trial: bool = False
-    """A bid is made before."""
 
 
 def _of(usual: Mapping[str, str], **words: str) -> Deviation:
@@ -63,7 +56,6 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "overlay.list": Deviation(value="404 not_found"),
     "clock.ahead": Deviation(value=300.0),
     "key.bad": Deviation(value="400 auth_error"),
-    "bid.answer": Deviation(value="200 refused", trial=True),
     "create.answer": Deviation(value="200 object"),
     "create.fields": _of(fields.CREATE, new_contract="text"),
     "create.seconds": Deviation(value=5.0),  # of this computer's, forty of the emulator's
@@ -131,20 +123,23 @@ class Examined(FastLauncher):
         *,
         factor: float = 8.0,
         watch_s: float = 3.0,
-        trial: bool = False,
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
-        self._thorough = ProbeLevel(
-            download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s, trial=trial
-        )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
-        self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)
+        self._recorder = ApiRecorder()
+        self._observed = ObservedVast(
+            self._provider,
+            self._recorder,
+            lambda: False,
+            download_url=f"{self.vast.url}/download/2000000",
+            watch_s=watch_s,
+        )
 
-    def examine(self, *, sets: Sequence[str] = SETS) -> ConformanceReport:
-        """The report of a run, with its bill."""
+    def examine(self) -> Record:
+        """The record of a run, with its bill."""
         now = self._clock.now()
-        spec = conformance_job(USD, 1, sets, now)
+        spec = conformance_job(USD, SETS, now)
         attempts = Attempts(services_for=self._services, new_id=self._new_id)
         run = start_run(
             attempts, spec, provider="vast", run_id=self._new_id(), out=self._folder / "out", parent=None
@@ -153,15 +148,15 @@ class Examined(FastLauncher):
             run = attempts.drive_or_follow(run)
         except VastrunError:
             run = self.ledger.get(run.id)
-        self._examination.check_after_run()
-        report = self._examination.report(run, now, self._clock.now())
-        if not report.record.instance:
-            return report
+        self._observed.check_after_run()
+        record = record_of(self._recorder, run, now, self._clock.now())
+        if not record.instance:
+            return record
         self._clock.sleep(SETTLEMENT_S)
-        return report_of(settled(report.record, self._provider, self._clock.now()))
+        return settled(record, self._provider, self._clock.now())
 
     def _services(self, provider: str, origin: Origin) -> Services:
-        return replace(super()._services(provider, origin), provider=self._examination.provider)
+        return replace(super()._services(provider, origin), provider=self._observed)
 
 
 def honest_machines(count: int) -> list[Machine]:

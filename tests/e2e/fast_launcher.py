@@ -17,6 +17,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeUserRequests
 from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.bundle.code_store import CodeStore
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Instance, Origin, RentalOrder, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
@@ -206,7 +207,7 @@ class FastLauncher:
             provider=vast,
             ledger=self.ledger,
             clock=self._clock,
-            packer=Bundler({}, origin=origin),
+            packer=Bundler({}, origin=origin, codes=CodeStore(self._folder / "codes", set)),
             output_store=FolderStore(),
             screen=self.screen,
             user_requests=self._user_requests,

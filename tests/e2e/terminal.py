@@ -133,9 +133,15 @@ class Terminal:
         return found
 
     def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
-        """The finished command. What it prints with --json is held to its schema."""
+        """The finished command. What it prints with --json is held to its schema.
+
+        A launch that was left to the background trains then.
+        """
         done = self.start(*arguments, **variables).end(within_s=within_s)
         hold_to_schema(arguments, done.out)
+        if arguments[0] == "launch" and done.exit_code == 0 and {"-d", "--detach"} & {*arguments}:
+            late = ("train", "ended")
+            eventually(lambda: [e for e in self.status()["events"] if e["phase"] in late], what="a training")
         return done
 
     def status(self) -> Any:

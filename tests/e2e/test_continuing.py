@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,40 +70,6 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
     meter = next(iter(vast.billing.meters.values()))
     unseen_usd = (first["ended_at"] - unseen_since) / 3600 * meter.rates.gpu_usd_per_hour
     assert bill_usd * 0.99 <= spent_usd <= bill_usd * 1.01 + unseen_usd
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "checkpoint", "said"),
-    [
-        (TRAINS, "step-000020", "resumes after step 20:"),
-        (SAVES_ITS_OWN, "step-000030", "continues after step 30"),
-    ],
-    ids=["onboard", "own"],
-)
-def test_an_outbid_machine_is_kept_by_a_higher_bid_and_its_training_continues_there(
-    job: tuple[str, ...], checkpoint: str, said: str, rented: Terminal, vast: VastEmulator
-) -> None:
-    with vast.lock:  # all but one of them cost twice as much
-        for machine in list(vast.market.machines.values())[1:]:
-            dear = replace(machine, gpu_usd=machine.gpu_usd * 2, min_bid_usd=machine.min_bid_usd * 2)
-            vast.market.machines[machine.id] = dear
-    launch = rented.start("launch", *job, *ON_VAST)
-    launch.shows(f"checkpoint {checkpoint} downloaded")
-    outbid(vast)
-    unseen_since = time.time()
-    done = launch.end()
-
-    assert done.exit_code == 0, done.err
-    (run,) = rented.type("status", "--json").json()["runs"]
-    assert run["verdict"] == "SUCCEEDED"
-    for text in ("outbid: its bid is raised to $", "the training continues on the same machine", said):
-        assert text in done.err
-    assert len(vast.instances) == 0
-    (meter,) = vast.billing.meters.values()
-    bill_usd = vast.billing.total_usd()
-    unseen_usd = (time.time() - unseen_since) / 3600 * meter.rates.gpu_usd_per_hour
-    assert bill_usd * 0.99 <= run["usd"] <= bill_usd * 1.01 + unseen_usd
 
 
 @pytest.mark.slow

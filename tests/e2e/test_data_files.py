@@ -1,6 +1,7 @@
 """The files of `data:` are there before the ranks start; on a held machine they are downloaded once."""
 
 import hashlib
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -82,7 +83,56 @@ def test_a_held_machine_downloads_once_for_all_its_runs(terminal: Terminal, serv
         assert done.exit_code == 0, done.err
     assert "copied from this machine's cache, 0.6 MB" in done.err
     assert server.ranges == [""]
+    release(terminal, "hold-reader")
+
+
+def release(terminal: Terminal, job: str) -> None:
+    """Stop the run that holds the machine; nothing is left."""
     runs = terminal.type("status", "--json").json()["runs"]
-    (holder,) = [run["id"] for run in runs if run["job"] == "hold-reader"]
+    (holder,) = [run["id"] for run in runs if run["job"] == job]
     assert terminal.type("stop", holder).exit_code == 0
     assert terminal.leftovers() == []
+
+
+LOCAL = """\
+name: local
+resources: {gpus: 0, disk_gb: 8}
+ranks: 1
+limits: {hours: 0.2}
+code: {path: code}
+data: [{path: code/data}]
+command: python train.py
+success: {log: 'read 70000'}
+"""
+
+
+@pytest.mark.slow
+def test_a_folder_that_git_ignores_is_sent_once_and_found_where_it_is_here(terminal: Terminal) -> None:
+    code = terminal.folder / "code"
+    (code / "data" / "deep").mkdir(parents=True)
+    (code / "data" / "deep" / "x.bin").write_bytes(bytes(70_000))
+    (code / ".gitignore").write_text("data\n")
+    (code / "train.py").write_text(
+        "from pathlib import Path\nprint('read', len((Path('data') / 'deep' / 'x.bin').read_bytes()))\n"
+    )
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+    (terminal.folder / "job.yaml").write_text(LOCAL.replace("data: [{path: code/data}]\n", ""))
+    warned = terminal.type("plan", "job.yaml").err
+    assert "ignored by git" in warned
+    assert "add data: [{path: code/data/deep/x.bin}]" in warned
+    done = terminal.type("launch", "job.yaml", "--provider", "local")
+    assert done.exit_code == 5
+    assert "data/ is ignored by git, so it was not uploaded; add data: [{path: code/data}], then:" in done.out
+
+    (terminal.folder / "job.yaml").write_text(LOCAL)
+    plan = terminal.type("plan", "job.yaml")
+    assert "1 file, 7e-05 GB from this computer" in plan.out
+    assert "ignored" not in plan.err
+    assert terminal.type("rehearse", "job.yaml", "--box", str(terminal.folder / "box")).exit_code == 0
+    held = terminal.type("hold", "job.yaml", "--slots", "2", "-d")
+    assert held.exit_code == 0, held.err
+    for sent in ("0.1 MB", "0.0 MB"):
+        done = terminal.type("launch", "job.yaml", "--provider", "pool")
+        assert done.exit_code == 0, done.err
+        assert f"0.1 MB of data are there, {sent} of them sent now" in done.err
+    release(terminal, "hold-local")

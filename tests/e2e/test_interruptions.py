@@ -44,16 +44,6 @@ def test_without_a_machine_that_is_held_a_slot_is_refused_with_what_to_type(term
 
 
 @pytest.mark.slow
-def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal) -> None:
-    left = terminal.type(*PASSES, "-d")
-    assert left.exit_code == 0, left.err
-    assert "attach" in left.out + left.err
-    done = terminal.type("wait", "last")
-    assert done.exit_code == 0, done.err
-    assert terminal.leftovers() == []
-
-
-@pytest.mark.slow
 def test_its_user_looks_around_on_the_machine_of_a_run_that_trains(terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)
     launch.shows("step 3")
@@ -82,14 +72,6 @@ def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal
     assert launch.process.poll() is None
     assert terminal.type("status", "--json").json()["runs"][0]["verdict"] is None
     assert terminal.type("stop", "last").exit_code == 0
-    assert launch.end().exit_code == 3
-    assert terminal.leftovers() == []
-
-
-def test_stop_from_another_terminal_ends_the_run(terminal: Terminal) -> None:
-    launch = terminal.start(*WAITS)
-    launch.shows("step 3")
-    terminal.type("stop", "last")
     assert launch.end().exit_code == 3
     assert terminal.leftovers() == []
 

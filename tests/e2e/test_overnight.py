@@ -227,7 +227,7 @@ def test_a_night_on_vast_with_a_killed_driver_and_a_computer_that_sleeps_around_
         left.driver().kill()
         eventually(left.is_over, what="the end of the killed driver")
         assert "another one replaces it" in rented.type("status", "last").err
-
+        eventually(lambda: rented.status()["run"]["step"], what="a step")
         driver = left.driver()
         driver.suspend()
         left.finish()

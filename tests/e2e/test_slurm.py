@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Launch, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.slurm import NODES, Slurm
 from tests.waiting import eventually
 
@@ -109,7 +109,7 @@ def set_down(cluster: Slurm, _job: int, node: str) -> None:
 def break_down(cluster: Slurm, _job: int, node: str) -> None:
     """The node falls silent with all that ran there."""
     cluster.kill_node(node)
-    ours = [process for process in psutil.process_iter() if is_on_a_node(process, cluster)]
+    ours = [process for process in psutil.process_iter() if is_on(node, process, cluster)]
     # Slurm's own first: nobody tells the controller how the rest ended.
     above = [parent for process in ours if (parent := process.parent()) and parent.name() == "slurmstepd"]
     for process in (*above, *ours):
@@ -117,26 +117,41 @@ def break_down(cluster: Slurm, _job: int, node: str) -> None:
             process.kill()
 
 
-def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
-    """Whether a job of that cluster started it."""
+def is_on(node: str, process: psutil.Process, cluster: Slurm) -> bool:
+    """Whether a job of that cluster started it there."""
     with contextlib.suppress(psutil.Error):
-        environ = process.environ()
-        return "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == cluster.variables["SLURM_CONF"]
+        environ, conf = process.environ(), cluster.variables["SLURM_CONF"]
+        return environ.get("SLURMD_NODENAME") == node and environ.get("SLURM_CONF") == conf
     return False
 
 
+def shorten(cluster: Slurm, job: int, _node: str) -> None:
+    cluster.run("scontrol", "update", f"jobid={job}", "timelimit=1")
+
+
+def signal_end(cluster: Slurm, job: int, _node: str) -> None:
+    cluster.run("scancel", "--batch", "--signal=TERM", str(job))
+
+
 @pytest.mark.parametrize(
-    ("strike", "verdict", "said"),
+    ("strike", "verdict", "said", "code"),
     [
-        (cancel, "LOST", "was cancelled (scancel), but not by this launcher"),
-        (preempt, "PREEMPTED", "was preempted by another job"),
-        (set_down, "LOST", "ended with its node, which failed or was set down"),
-        (break_down, "LOST", "ended with its node"),
+        (cancel, "LOST", "was cancelled (scancel), but not by this launcher", 7),
+        (preempt, "PREEMPTED", "was preempted by another job", 7),
+        (signal_end, "PREEMPTED", "was told to end (SIGTERM) before its time limit", 7),
+        (shorten, "LIMIT", "time limit", 9),
+        (set_down, "LOST", "ended with its node, which failed or was set down", 7),
+        (break_down, "LOST", "ended with its node", 7),
     ],
 )
 @pytest.mark.slow
 def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
-    strike: Callable[[Slurm, int, str], None], verdict: str, said: str, user: Terminal, cluster: Slurm
+    strike: Callable[[Slurm, int, str], None],
+    verdict: str,
+    said: str,
+    code: int,
+    user: Terminal,
+    cluster: Slurm,
 ) -> None:
     launch = user.start(*WAITS)
     launch.shows("step 3")
@@ -144,7 +159,7 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
     strike(cluster, job, node)
     done = launch.end()
 
-    assert done.exit_code == 7, done.err
+    assert done.exit_code == code, done.err
     assert f"verdict   {verdict}: " in done.out
     assert said in user.type("why", "last").out
     assert "step 3" in (user.outputs() / "log.txt").read_text()
@@ -166,25 +181,38 @@ def test_a_slurmd_that_is_killed_and_comes_back_ends_no_training(user: Terminal,
     eventually(lambda: is_clean(user, cluster), what="a clean cluster")
 
 
-def waiting(user: Terminal, cluster: Slurm) -> Launch:
-    """A launch for which no node is free."""
-    for node in NODES:
-        cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
-    return user.start(*SCRIPT)
+TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
 
 
-def test_a_drained_cluster_is_no_offer_and_says_so(user: Terminal, cluster: Slurm) -> None:
-    done = waiting(user, cluster).end()
-    assert done.exit_code == 8
-    assert "down or drained" in done.err
+def test_two_nodes_that_are_not_both_idle_are_one_partition_and_the_plan_says_when_they_start(
+    user: Terminal, cluster: Slurm
+) -> None:
+    cluster.run("sbatch", "-o/dev/null", "-t3", "-c5", "--nodelist=n1", "--wrap=sleep 300")
+    cluster.run("scontrol", "update", "partitionname=urgent", "maxtime=1")
+    try:
+        eventually(lambda: "mixed" in cluster.run("sinfo", "-h", "-o", "%T"), what="a node at work")
+        planned = user.type("plan", *TWO[1:])
+        assert "2 machines, each Slurm, debug: 1 cores" in planned.out
+        assert "cores, 0 GB memory; starts now" in planned.out
+        assert "debug: starts now\n" in planned.out
+        assert "urgent: 0.1 h needed, 0.0167 h allowed\n" in planned.out
+        assert "starts in " in user.type("plan", *TWO[1:], "--set", "resources.cpu_cores=8").out
+        refused = user.type("plan", *TWO[1:], "--set", "nodes=3")
+    finally:
+        cluster.run("scontrol", "update", "partitionname=urgent", "maxtime=60")
+    assert refused.exit_code == 8
+    assert "debug: allocation failure: Requested node configuration is not available (3 nodes" in refused.err
 
 
 @pytest.mark.slow
-def test_a_waiting_job_says_why_and_is_cancelled_by_its_users_stop(user: Terminal, cluster: Slurm) -> None:
-    cluster.run(
-        "sbatch", "--partition=urgent", "--exclusive", "-N2", "-t5", "-o/dev/null", "--wrap=sleep 200"
-    )
-    launch = user.start(*SCRIPT)
+def test_a_job_on_a_drained_cluster_waits_says_why_and_is_cancelled_by_its_users_stop(
+    user: Terminal, cluster: Slurm
+) -> None:
+    for node in NODES:
+        cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
+    launch = user.start(*TWO)
+    launch.shows("GB memory; waits: nodes are down or drained")
+    launch.shows("[n1] 2 machines, each Slurm, debug: ")
     launch.shows("waits for its turn: ")
     launch.shows("min more at most")
 
@@ -196,19 +224,20 @@ def test_a_waiting_job_says_why_and_is_cancelled_by_its_users_stop(user: Termina
     assert boxes(user) == []
 
 
-TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
-
-
 @pytest.mark.slow
-def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named(user: Terminal, cluster: Slurm) -> None:
-    launch = user.start(*TWO)
-    launch.shows("[n1] training: ")
-    set_down(cluster, 0, "n2")
-    done = launch.end()
-    assert done.exit_code == 7, done.err
-    assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
-    assert "ended with its node n2, which failed or was set down" in done.out
-    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+def test_a_node_of_two_without_power_is_lost_once_slurm_says_so(terminal: Terminal) -> None:
+    with Slurm(slurmd_timeout_s=60) as cluster:
+        terminal.variables |= cluster.variables
+        launch = terminal.start(*TWO)
+        launch.shows("[n1] training: ")
+        break_down(cluster, 0, "n2")
+        launch.shows("waiting for the provider's word about node 1", within_s=200.0)
+        done = launch.end()
+        assert done.exit_code == 7, done.err
+        assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
+        assert "ended with its node n2, which failed or was set down" in done.out
+        assert "not by this launcher" not in done.err
+        eventually(lambda: is_clean(terminal, cluster), what="a clean cluster")
 
 
 @pytest.mark.slow

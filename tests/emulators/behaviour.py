@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.emulators.answers import Reply, reply, text_reply
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value
-from vastrun.launcher.providers.vast.conformance.observations import UNITS
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, UNIT_SPANS, Value
 from vastrun.launcher.providers.vast.conformance.recorder import Exchange, type_of
 
 _MADE: Mapping[str, Any] = {"null": None, "bool": False, "object": {}, "list": []}
@@ -80,12 +79,8 @@ def refused(word: str) -> Reply:
 
 
 def _word(done: Reply) -> str:
-    is_json = done.content_type == "application/json"
-    content = done.content if is_json else None
-    heard = Exchange(
-        method="", path="", asked_at=0, answered_at=0, status=done.status, content=content, is_json=is_json
-    )
-    return heard.word
+    content = done.content if done.content_type == "application/json" else ""
+    return Exchange(method="", path="", asked_at=0, answered_at=0, status=done.status, content=content).word
 
 
 def _as(words: str, value: Any) -> Any:
@@ -106,5 +101,5 @@ def _as(words: str, value: Any) -> Any:
 def _converted(key: str, value: Any, units: Mapping[str, str]) -> Any:
     if key not in units or type_of(value) != "number":
         return value
-    unit = UNITS[key].get(units[key])
+    unit = UNIT_SPANS[key].get(units[key])
     return -1 if unit is None else value * unit[2]

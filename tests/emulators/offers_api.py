@@ -70,7 +70,6 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     if rental.cancel_unavail and world.market.is_taken(ask.id):
         raise ApiError(refused(world.behaviour.word("create.again")))
     _check_account(world)
-    _answer_as_told(world, ask, rental)
     overlays_api.join(world, ask, rental)
     lowest = ask.machine.min_bid_usd * ask.gpus
     too_low = rental.bid_usd is not None and rental.bid_usd < lowest - 1e-9
@@ -109,12 +108,6 @@ def _misnamed(world: World, ask: Ask, rental: Rental) -> Reply | None:
         world.instances.create(ask, rental)
         return reply({"success": True, "new_contract": oldest})
     return None
-
-
-def _answer_as_told(world: World, ask: Ask, rental: Rental) -> None:
-    """How bids are answered by a Vast that is told so."""
-    if rental.bid_usd is not None and world.behaviour.word("bid.answer") == "200 refused":
-        world.faults.add("bid_never", machine_id=ask.machine.id)
 
 
 def _pending(world: World, ask: Ask, rental: Rental) -> Reply | None:

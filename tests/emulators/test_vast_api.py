@@ -12,7 +12,6 @@ from tests.emulators.clock import Clock
 from tests.emulators.faults import FAULTS, NETWORK
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.vast import VastEmulator
-from tests.waiting import LONGEST_S
 
 OVERLAY = "some-network"
 
@@ -65,13 +64,6 @@ def test_the_list_comes_in_pages_of_25() -> None:
         assert (status, content["error"]) == (400, "invalid_token")
 
 
-def test_json_has_no_charset(vast: VastEmulator) -> None:
-    connection = http.client.HTTPConnection(vast.url.removeprefix("http://"), timeout=LONGEST_S)
-    connection.request("POST", "/api/v0/bundles/", "{}")
-    assert connection.getresponse().headers["Content-Type"] == "application/json"
-    connection.close()
-
-
 def test_calls_that_come_too_fast_are_refused_in_json() -> None:
     with VastEmulator([Machine(id=1, gpus=8)], clock=Clock(0)) as vast:
         instance_id = rent(vast)[1]["new_contract"]
@@ -82,36 +74,6 @@ def test_calls_that_come_too_fast_are_refused_in_json() -> None:
         assert rent(vast)[0] == 200
         path = f"/api/v0/instances/{instance_id}/"
         assert [ask(vast, "GET", path)[0] for _ in range(2)] == [200, 429]
-
-
-@pytest.mark.parametrize(
-    ("fault", "status"),
-    [
-        ("too_many_requests", 429),
-        ("too_many_requests_json", 429),
-        ("server_error", 500),
-        ("bad_gateway", 502),
-        ("bad_gateway_done", 502),
-        ("invalid_key", 404),
-        ("two_factor", 401),
-        ("not_json", 200),
-        ("null_answer", 200),
-        ("list_answer", 200),
-        ("text_answer", 200),
-    ],
-)
-def test_a_create_can_fail_with_and_without_renting(still: VastEmulator, fault: str, status: int) -> None:
-    still.faults.add(fault, endpoint="create")
-    assert rent(still)[0] == status
-    assert len(still.instances) == (1 if fault.endswith("_done") else 0)
-
-
-@pytest.mark.parametrize("fault", ["no_answer", "no_answer_done"])
-def test_a_connection_can_close_without_an_answer(still: VastEmulator, fault: str) -> None:
-    still.faults.add(fault, endpoint="create")
-    with pytest.raises(http.client.RemoteDisconnected):
-        rent(still)
-    assert len(still.instances) == (1 if fault == "no_answer_done" else 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -188,11 +150,6 @@ def live_through(vast: VastEmulator, **body: object) -> None:
     )
     ask(vast, "DELETE", f"{SCHEDULES}31/", {})
     ask(vast, "DELETE", path, {})
-
-
-def test_an_unknown_fault_is_an_error(still: VastEmulator) -> None:
-    with pytest.raises(ValueError, match="no fault is called 'gremlins'"):
-        still.faults.add("gremlins")
 
 
 def test_random_faults_are_the_same_for_the_same_seed(still: VastEmulator) -> None:

@@ -39,25 +39,6 @@ def test_it_can_be_seen_at_once_then_loads_then_runs(still: VastEmulator) -> Non
     assert ["A", "b"] in seen["extra_env"]
 
 
-def test_the_pull_tells_of_its_layers(still: VastEmulator) -> None:
-    instance_id = rent(still)[1]["new_contract"]
-    told = []
-    for _ in range(6):
-        still.advance(0.1)
-        told.append(row(still, instance_id)["status_msg"])
-    assert len(set(told)) > 4
-    assert all(text.endswith("\n") for text in told if text)
-
-
-def test_a_log_can_be_fetched_without_a_key_some_time_after_it_was_asked_for(still: VastEmulator) -> None:
-    instance_id = rented(still)
-    answer = ask(still, "PUT", f"/api/v0/instances/request_logs/{instance_id}/", {})[1]
-    path = answer["result_url"].removeprefix(still.url)
-    assert ask(still, "GET", path, key=None)[0] == 404
-    still.advance(0.3)
-    assert ask(still, "GET", path, key=None)[0] == 200
-
-
 @pytest.mark.parametrize("fault", DEAD_ENDS)
 def test_an_instance_that_never_runs_says_why(still: VastEmulator, fault: str) -> None:
     still.faults.add(fault)
@@ -101,61 +82,3 @@ def test_at_the_end_of_its_contract_it_stops_for_good(still: VastEmulator) -> No
     instance_id = rented(still)
     still.advance(11 * 86400)
     assert states(still, instance_id) == ("exited", "stopped", "stopped")
-
-
-@pytest.mark.parametrize(
-    ("fault", "actual"),
-    [
-        ("host_offline", "offline"),
-        ("no_heartbeat", "unknown"),
-        ("frozen", "frozen"),
-        ("contract_end", "exited"),
-    ],
-)
-def test_what_befalls_a_running_instance_shows(still: VastEmulator, fault: str, actual: str) -> None:
-    instance_id = rented(still)
-    still.faults.add(fault, instance_id=instance_id, seconds=30)
-    still.advance(20)
-    assert row(still, instance_id)["actual_status"] == "running"
-    still.advance(20)
-    assert row(still, instance_id)["actual_status"] == actual
-
-
-@pytest.mark.parametrize(
-    ("fault", "seconds", "seen"),
-    [
-        ("destroy_ignored", [0, 100], [True, True]),
-        ("destroy_delayed", [0, 4, 2], [True, True, False]),
-        ("row_reappears", [0, 1.5, 2], [False, True, False]),
-    ],
-)
-def test_destroy_can_be_late(still: VastEmulator, fault: str, seconds: list[float], seen: list[bool]) -> None:
-    instance_id = rented(still)
-    still.faults.add(fault)
-    assert ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})[0] == 200
-    looks = []
-    for step in seconds:
-        still.advance(step)
-        looks.append(row(still, instance_id) is not None)
-    assert looks == seen
-
-
-@pytest.mark.parametrize(
-    ("fault", "column", "value"),
-    [
-        ("wrong_gpu", "gpu_name", "GTX 1080"),
-        ("fewer_gpus", "num_gpus", 0),
-        ("small_disk", "disk_space", 5.0),
-        ("old_driver", "cuda_max_good", 11.4),
-        ("higher_price", "dph_base", 0.75),
-        ("status_lag", "actual_status", "exited"),
-        ("no_ports", "ports", None),
-        ("malformed_row", "extra_env", None),
-    ],
-)
-def test_a_row_can_differ_from_its_offer(still: VastEmulator, fault: str, column: str, value: object) -> None:
-    still.faults.add(fault)
-    ask_id = offers(still, num_gpus={"eq": 1})[0]["id"]
-    answer = ask(still, "PUT", f"/api/v0/asks/{ask_id}/", {"image": "x", "disk": 10, "runtype": "ssh_direc"})
-    still.advance(1)
-    assert row(still, answer[1]["new_contract"])[column] == value

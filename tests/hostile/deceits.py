@@ -25,7 +25,7 @@ class Deceit:
 
 _ENDED_BY_US = frozenset({Cause.HOST, Cause.TIME_LIMIT})
 _NO_PROOF = frozenset({Cause.HOST, Cause.UNPROVEN, Cause.CONTRADICTION, Cause.SIGNAL, Cause.USER_ERROR})
-_GONE = frozenset({Cause.LOST})
+_GONE = frozenset({Cause.LOST, Cause.OUTPUTS_LOST})
 _WELL = frozenset({None})
 
 _KILL_LEASE = "kill -KILL $(sed -n s/^pid=//p lease.state)"
@@ -156,7 +156,7 @@ DECEITS: Mapping[str, Deceit] = {
     "files that trickle": Deceit(script=_trickle(0.05), causes=_ENDED_BY_US | _GONE),
     "files that come fast enough": Deceit(script=_trickle(0.0), causes=_WELL),
     "files of one byte": Deceit(script=_trickle(9999), causes=_ENDED_BY_US | _GONE),
-    "greeting without an end": Deceit(script=_session("yes"), causes=_ENDED_BY_US | {Cause.LOST}),
+    "greeting without an end": Deceit(script=_session("yes"), causes=_ENDED_BY_US | _GONE),
     "session that never begins": Deceit(
         script=f"{_KILL_LEASE}; {_session('sleep 9999')}", causes=_ENDED_BY_US, holds=True
     ),

@@ -38,6 +38,10 @@ def _row(fields: Mapping[str, str]) -> str:
     return "|".join(fields.values()) + f"\n{slurm.END}\n"
 
 
+def parse_starts(printed: str) -> Sequence[slurm.StartEstimate]:
+    return slurm.parse_starts(printed, 1)
+
+
 def parse_jobs(printed: str) -> Sequence[slurm.Job]:
     return slurm.parse_jobs(printed, "vastrun-")
 
@@ -45,6 +49,10 @@ def parse_jobs(printed: str) -> Sequence[slurm.Job]:
 HONEST: Mapping[str, tuple[Reader, str]] = {
     "a job": (parse_jobs, _job()),
     "a partition": (slurm.parse_partitions, _partition()),
+    "a start": (
+        parse_starts,
+        f"0 1795523601 sbatch: Job 7 to start at 1795523661 using 1 processors on nodes n1\n{slurm.END}\n",
+    ),
     "a box": (slurm.parse_boxes, f"1795523601.5 calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
     "the nodes of a job, and those that are left": (slurm.find_missing_node, f"n1\nn2\n-\nn1\n{slurm.END}\n"),
     "a cluster": (slurm.parse_cluster, f"lab\n22.05.8\nalice\n{slurm.END}\n"),
@@ -73,6 +81,8 @@ REFUSED: Mapping[str, tuple[Reader, str]] = {
     "memory below nothing": (slurm.parse_partitions, _partition(memory="-4000")),
     "a state of nodes that is none": (slurm.parse_partitions, _partition(state="idle; up")),
     "fields that are missing": (slurm.parse_partitions, f"debug|up\n{slurm.END}\n"),
+    "a test without a code": (parse_starts, f"1795523601 accepted\n{slurm.END}\n"),
+    "more tests than were made": (parse_starts, f"0 1 yes\n0 1 yes\n{slurm.END}\n"),
     "a box of no age": (slurm.parse_boxes, f"soon calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
     "a box that says another's place": (
         slurm.parse_boxes,
@@ -90,6 +100,8 @@ LEFT_OUT: Mapping[str, tuple[Reader, str]] = {
 SHOWN: Mapping[str, tuple[Reader, str]] = {
     "a reason that steers": (parse_jobs, _job(reason=STEERING)),
     "a reason without an end": (parse_jobs, _job(reason="x" * 100_000)),
+    "a start beyond all time": (parse_starts, f"0 1 Job 7 to start at {'9' * 400} using\n{slurm.END}\n"),
+    "a refusal that steers": (parse_starts, f"1 1 {STEERING} {'x' * 100_000}\n{slurm.END}\n"),
     "a place that steers": (
         slurm.parse_boxes,
         f"1795523601.5 calm-heron-3f1a.0a0b0c0d {STEERING}\n{slurm.END}\n",

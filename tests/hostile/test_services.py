@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import threading
 import zlib
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes import FakeClock
+from tests.http_servers import QuietHandler, serving
 from tests.launcher.image.fake_registry import Watcher
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import ImageError, UncertainError, UnreachableError
@@ -29,19 +28,16 @@ from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_se
 _MB = 1 << 20
 
 
-class FloodingVast(BaseHTTPRequestHandler):
+class FloodingVast(QuietHandler):
     """Answers every request in one way."""
 
-    answer: Callable[[FloodingVast], None]
+    flood: Callable[[FloodingVast], None]
 
     def do_GET(self) -> None:
         self.send_response(200)
-        type(self).answer(self)
+        type(self).flood(self)
 
     do_PUT = do_POST = do_GET
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
 
     def send(self, *chunks: bytes, encoding: str = "identity") -> None:
         self.send_header("Content-Encoding", encoding)
@@ -85,14 +81,11 @@ def connect(request: pytest.FixtureRequest) -> Callable[[VastAccount], Send]:
 def api(
     request: pytest.FixtureRequest, tmp_path: Path, connect: Callable[[VastAccount], Send]
 ) -> Iterator[VastApi]:
-    handler: Any = type("Handler", (FloodingVast,), {"answer": staticmethod(FLOODS[request.param])})
-    server, clock = ThreadingHTTPServer(("127.0.0.1", 0), handler), FakeClock()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
+    handler: Any = type("Handler", (FloodingVast,), {"flood": staticmethod(FLOODS[request.param])})
+    clock = FakeClock()
     limiter = Limiter(FileRateLimitStore(tmp_path / "calls.json", clock.now), clock.sleep)
-    yield VastApi(VastAccount(key="key", server=url), limiter, clock, connect)
-    server.shutdown()
-    server.server_close()
+    with serving(handler) as url:
+        yield VastApi(VastAccount(key="key", server=url), limiter, clock, connect)
 
 
 def test_a_login_node_that_prints_without_end_is_no_answer(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     calls: collections.Counter[str] = field(default_factory=collections.Counter)
     struck: list[Fault] = field(default_factory=list)
+    acts: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """What else happens at a call, by the name of its trouble."""
 
     def call(self, verb: str, act: Callable[[], Any]) -> Any:
         """Runs `act`, with whatever trouble is due."""
@@ -128,6 +130,9 @@ class Plan:
         self.struck.append(fault)
         if fault.trouble in PAUSES:
             self.market.clock.sleep(PAUSES[fault.trouble])
+            return
+        if fault.trouble in self.acts:
+            self.acts[fault.trouble]()
             return
         if fault.trouble == "vanish":
             self.market.vanish()
@@ -164,11 +169,9 @@ class FaultyProvider(Faulty):
     @property
     def abilities(self) -> Abilities:
         real: Abilities = self._real.abilities
-        bids: Any = real.bids and Faulty(real.bids, "bids", self._plan)
         networks: Any = real.networks and Faulty(real.networks, "networks", self._plan)
         return replace(
             real,
-            bids=bids,
             charged=real.charged and self.charged,
             market=real.market and self.market_report,
             networks=networks,

@@ -28,7 +28,7 @@ from vastrun.launcher.core import (
     bills,
 )
 from vastrun.launcher.core.batch import Budget
-from vastrun.launcher.core.errors import NoOfferError, ProviderError
+from vastrun.launcher.core.errors import NoOfferError, ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
@@ -54,6 +54,8 @@ class NodeMarket(FakeProvider):
         """So many machines there are."""
         self.too_early = 0
         """How often a training was begun while another node had nothing shipped."""
+        self.silent: set[int] = set()
+        """Nodes that answer nobody, while they are listed."""
         self.interfaces: dict[int, str] = {}
         """What the box of a node prints of its addresses, where that is not the truth."""
         self.order: list[str] = []
@@ -70,6 +72,12 @@ class NodeMarket(FakeProvider):
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
         return _NodeRemote(self, instance.id)
+
+    def box(self, instance_id: str) -> FakeBox:
+        found = super().box(instance_id)
+        if found.node in self.silent:
+            raise UnreachableError("the job does not answer")
+        return found
 
     def box_of(self, node: int) -> FakeBox:
         """The box of that node."""
@@ -96,9 +104,10 @@ class NodeMarket(FakeProvider):
             others = [
                 other
                 for other in self._boxes.values()
-                if other is not box and other.node_labels == box.node_labels
+                if other is not box and other.node_labels == box.node_labels and other.node not in self.silent
             ]
-            self._hear(box, others)
+            if box.node not in self.silent:
+                self._hear(box, others)
 
     def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
         if box.started_at is None:

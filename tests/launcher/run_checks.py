@@ -21,6 +21,7 @@ def drive_to_the_end(world: World) -> Run | None:
     for _ in range(12):
         if not world.ledger.runs():
             return None
+        world.user_requests.at = {}  # who left comes back
         try:
             run = world.resume()
         except (Killed, StorageError, HeldError):

@@ -224,6 +224,8 @@ class Terminal:
         views: bool = False,
     ) -> Interrupts:
         first = UserRequest.STOP if first is UserRequest.NONE else first
+        if request is UserRequest.DETACH:  # no driver takes it over here: one that did ended as it trained
+            request = UserRequest.DETACH_ONCE_TRAINING
         interrupts = FastInterrupts(
             say=sys.stderr.write, first=first, request=request, until=until, views=views
         )

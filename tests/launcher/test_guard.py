@@ -20,8 +20,9 @@ from tests.waiting import LONGEST_S
 from vastrun.launcher.core import Cause, CommandResult, Instance, UserRequest
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.guard import GuardThread, InterruptibleClock
 from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.local.remote import LocalRemote
 from vastrun.launcher.ssh.connection import ConnectTimeouts
 from vastrun.launcher.ssh.remote import SshRemote
 
@@ -44,6 +45,16 @@ def test_it_looks_no_more_once_the_block_has_ended() -> None:
         raise ZeroDivisionError
     assert "guard" in names
     assert "guard" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_wait_of_a_provider_and_of_a_local_command_ends_with_what_its_check_raises(tmp_path: Path) -> None:
+    clock, remote = InterruptibleClock(time.time), LocalRemote(tmp_path, {})
+    with pytest.raises(ZeroDivisionError), clock.interrupting(lambda: 1 / 0):
+        clock.sleep(3600.0)
+    clock.sleep(0.3)  # nobody checks it
+    remote.set_interrupt_check(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        remote.run("sleep 5", timeout_s=3600.0)
 
 
 def test_its_gap_is_the_longest_time_without_a_look() -> None:

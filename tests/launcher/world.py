@@ -10,7 +10,7 @@ from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Run
+from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
@@ -38,12 +38,12 @@ class World:
         """How many runs each launcher says that it drives."""
         self.wrong_by_s = 0.0
         """How far the launchers' clocks are from the true one."""
-        self.plan = Plan(self.market)
+        self.plan = Plan(self.market, acts={"detach": self._leave})
         # Kept in memory: the launchers of a world are of one process, and a disk would sync at every call.
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.clock.now, alive=lambda who: who not in self.dead
         )
-        self._packer = FakePacker(folder)
+        self.packer = FakePacker(folder)
         self._numbers = itertools.count(1)
 
     def expect(self, *faults: Fault) -> None:
@@ -56,7 +56,7 @@ class World:
             "provider": FaultyProvider(self.market, "provider", self.plan),
             "ledger": Faulty(self.ledger, "ledger", self.plan),
             "output_store": Faulty(self.output_store, "output_store", self.plan),
-            "packer": Faulty(self._packer, "packer", self.plan),
+            "packer": Faulty(self.packer, "packer", self.plan),
         }
         who = who or f"host:{next(self._numbers)}:0"
         clock = WrongClock(self.clock, self.wrong_by_s)
@@ -95,6 +95,9 @@ class World:
         """As a launcher does it: with what writes its transcript, though not to a disk."""
         with recorded(run, services) as told:
             return drive(run, self.spec, told)
+
+    def _leave(self) -> None:
+        self.user_requests.at = {self.clock.now(): UserRequest.DETACH}
 
     def _begun(self, services: Services) -> Run:
         return create_run(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir=self.out_dir)

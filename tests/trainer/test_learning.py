@@ -14,7 +14,7 @@ from vastrun.trainer import data
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 TASKS = ("advection", "darcy")
-FITTED = ("linear_map", "kernel_ridge")
+FITTED = ("linear_map", "interpolation", "solver")
 
 
 @pytest.fixture

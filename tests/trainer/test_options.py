@@ -66,8 +66,6 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("model.mlp_ratio", 1, {}),
     ("model.heads", 4, {}),
     ("model.patch", 4, {}),
-    ("model.fourier_dim", 8, {}),
-    ("model.keep_mean", True, {}),
     ("model.modes", 4, FNO),
     ("model.points", 16, SPECTRAL),
     ("objective.spectral", 0.5, {}),
@@ -190,7 +188,7 @@ SHARDS_ONLY = {
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
     ),
-    "profile.memory": "tests/trainer/telemetry/test_memory_history.py",
+    "profile.memory": "tests/trainer/telemetry/test_profiler.py",
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown."""
 OF_STAGES = ("stages", "stage_options", "gate")
@@ -331,7 +329,6 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         (FNO | {"model.points": 16}, ["model.points"]),
         ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),
         (DARCY | {"unroll": 2}, ["unroll"]),
-        (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),
         ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
         ({"data.nus": [0.5]}, ["data.nus"]),
         ({"limits.compile_s": 7.0}, ["limits.compile_s"]),

@@ -9,7 +9,6 @@ import pytest
 
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from vastrun.contract import layout
-from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
 from vastrun.trainer.job.data_config import DataConfig
 
@@ -53,7 +52,8 @@ def test_a_finer_file_is_read_trained_on_two_ranks_scored_drawn_and_resumed_on_o
     assert list(losses) == list(range(1, 21))
     assert all(map(math.isfinite, losses.values()))
     scores = box.json(layout.FINAL)["scores"]
-    # Kernel ridge is for steady problems.
-    assert {"rollout_nrmse", *(f"{name}_nrmse" for name in FLOORS.keys() - {"kernel_ridge"})} <= set(scores)
+    assert {"rollout_nrmse", *(f"{name}_nrmse" for name in ("persistence", "linear_map", "nearest"))} <= set(
+        scores
+    )
     assert all(map(math.isfinite, scores.values()))
     assert f"{task}-fields.png" in {path.name for path in (box.path / layout.EVALUATION).iterdir()}

@@ -71,7 +71,7 @@ def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
     final = finished.json(layout.FINAL)
     assert (final["step"], final["steps"]) == (20, 20)
     assert final["loss"] == finished.losses()[20]
-    floors = {f"{name}_nrmse" for name in ("persistence", "spatial_mean", "training_mean")}
+    floors = {f"{name}_nrmse" for name in ("persistence", "spatial_mean", "nearest")}
     assert {"rollout_nrmse", "rollout_nrmse_median", "one_step_nrmse", *floors} < set(final["scores"])
     report = finished.json(f"{layout.EVALUATION}/scores.json")["advection"]
     assert report["parts"]["all"]["rollout"]["nrmse"] == final["scores"]["rollout_nrmse"]

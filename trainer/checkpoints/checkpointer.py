@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as torch_dist
@@ -29,7 +29,7 @@ from vastrun.trainer.checkpoints.contents import TrainerState
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
 from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
-from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks, broadcast_object
 
 _CHUNK = 16 << 20
 
@@ -209,13 +209,6 @@ def copy_to_disks(source: Path, target: Path, disk: Disk, group: torch_dist.Proc
     values = [""] * disk.ranks.rank.world_size
     torch_dist.all_gather_object(values, fault, group=group)
     return next(filter(None, values), "")
-
-
-def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
-    """Return the value of rank 0, on all ranks of the group. It is pickled."""
-    values = [value]
-    torch_dist.broadcast_object_list(values, group=group, group_src=0)
-    return values[0]
 
 
 def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:

@@ -28,6 +28,7 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints.contents import METADATA, STATE, TrainerState
+from vastrun.trainer.distributed.group import local
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,20 +117,19 @@ class Staging:
 
     def allocate(self, tensors: Mapping[str, Tensor]) -> None:
         """Allocate memory for copies of the tensors, and write to it so that the kernel maps its pages."""
-        for name, tensor in tensors.items():
+        for name, tensor in zip(tensors, local(tensors.values()), strict=True):
             if name not in self._copies:
-                copy = torch.empty_like(_local(tensor), device="cpu", pin_memory=tensor.is_cuda)
+                copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
                 self._copies[name] = copy.zero_()
 
     @torch.no_grad()
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copy the tensors before training changes them. On a GPU, wait until the copies are complete."""
         self.allocate(tensors)
-        local = {name: _local(tensor) for name, tensor in tensors.items()}
-        copies = {name: self._copies[name] for name in local}
+        parts, copies = local(tensors.values()), {name: self._copies[name] for name in tensors}
         if copies:
-            torch._foreach_copy_(list(copies.values()), list(local.values()), non_blocking=True)
-        if any(tensor.is_cuda for tensor in local.values()):
+            torch._foreach_copy_(list(copies.values()), parts, non_blocking=True)
+        if any(tensor.is_cuda for tensor in parts):
             torch.cuda.current_stream().synchronize()
         return copies
 
@@ -181,7 +181,3 @@ def _root_cause(error: BaseException) -> BaseException:
     while error.__context__ is not None:
         error = error.__context__
     return error
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

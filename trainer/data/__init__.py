@@ -30,7 +30,8 @@ This module does not import torch, so that data can be made without waiting for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,7 @@ from vastrun.trainer import user_code
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig, Keep
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from vastrun.trainer.data.problem import DataSizes, Problem
@@ -48,6 +50,10 @@ if TYPE_CHECKING:
     from vastrun.trainer.data.samples import Samples, Splits
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
+
+
+CoarseSolver = Callable[["np.ndarray", Sequence[float]], "np.ndarray"]
+"""Maps first frames (n, K, *cells) and their conditions to trajectories (n, T, K, *cells)."""
 
 
 class Source(Protocol):
@@ -163,6 +169,13 @@ def splits(config: DataConfig, folder: Path) -> Splits:
 def data_sizes(config: DataConfig) -> DataSizes:
     """Return the data sizes of a built-in task without reading a file. Raises DataError."""
     return _problem(config).data_sizes(config)
+
+
+def coarse_solver(config: DataConfig) -> CoarseSolver | None:
+    """Return our solver of a built-in task, for fields on any grid; None for other tasks, and without one."""
+    if config.task not in PARAMETERS or (problem := _problem(config)).continue_from is None:
+        return None
+    return partial(problem.solve_from, config)
 
 
 def _problem(config: DataConfig) -> Problem:

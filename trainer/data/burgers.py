@@ -21,8 +21,11 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
     Strang splitting: the heat equation exactly in Fourier space, advection by SSP-RK3 (Shu & Osher 1988) with
     monotonised central slopes (van Leer 1977) and Godunov's flux. Diffusion does not limit the step.
     """
-    cells = cells_of(grid.points, nu)
-    start = u0(Grid(points=cells, frames=1, dt=grid.dt).x)
+    return _solve_from(u0(Grid(points=cells_of(grid.points, nu), frames=1, dt=grid.dt).x), nu, grid)
+
+
+def _solve_from(start: Array, nu: float, grid: Grid) -> Array:
+    """Solve from `start` (n, cells), and average the cells to `grid`."""
     fields = np.empty((len(start), grid.frames, grid.points))
     for first in range(0, len(start), _ROWS):
         u = start[first : first + _ROWS]
@@ -92,6 +95,7 @@ PROBLEM = Problem(
     layout=lambda grid: ArraysLayout(grid=grid, fields=("tensor",)),
     draw=lambda n, _, rng: draw(n, rng),
     solve=solve,
+    continue_from=lambda u, nu, grid: _solve_from(u[:, 0], nu, grid),
     symmetry="shift",
     chunk=64,
     cells_of=cells_of,

@@ -21,7 +21,10 @@ _INVISCID = 1e-8
 def _solve(
     begin: GasFields, mach: float, eta: float, grid: Grid, *, cells: int = 1, side: float = 1.0
 ) -> Array:
-    state = begin(whole_cells(grid.points, cells), mach)
+    return _continue_from(begin(whole_cells(grid.points, cells), mach), mach, eta, grid, side=side)
+
+
+def _continue_from(state: Array, mach: float, eta: float, grid: Grid, *, side: float = 1.0) -> Array:  # noqa: ARG001 - `state` has it
     return Gas(viscosity=eta, side=side).solve(state, grid.frames, grid.dt, grid.points)
 
 
@@ -45,6 +48,7 @@ LINE = Problem(
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS[:3], axes=1, side=_LINE_SIDE, centred=True),
     draw=lambda n, _, rng: draw(n, 1, rng),
     solve=lambda begin, eta, grid: _solve(begin, _LINE_MACH, eta, grid, cells=_LINE_CELLS, side=_LINE_SIDE),
+    continue_from=lambda u, eta, grid: _continue_from(u, _LINE_MACH, eta, grid, side=_LINE_SIDE),
     symmetry="shift",
     extent=(-_LINE_SIDE / 2, _LINE_SIDE / 2),
     chunk=64,
@@ -60,6 +64,7 @@ SQUARE = Problem(
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS[:4], axes=2),
     draw=lambda n, _, rng: draw(n, 2, rng),
     solve=partial(_solve, cells=_SQUARE_CELLS),
+    continue_from=_continue_from,
     symmetry="shift",
     chunk=8,
     cells_of=lambda points, *_: whole_cells(points, _SQUARE_CELLS),
@@ -73,6 +78,7 @@ CUBE = Problem(
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS, axes=3),
     draw=lambda n, _, rng: draw(n, 3, rng),
     solve=_solve,
+    continue_from=_continue_from,
     symmetry="shift",
     chunk=2,
 )

@@ -98,6 +98,7 @@ PROBLEM = Problem(
     layout=lambda grid: SteadyLayout(grid=grid),
     draw=lambda n, grid, rng: draw(n, rng)(grid.points),
     solve=_solve,
+    continue_from=lambda a, beta, grid: _solve(a[:, 0], beta, grid),
     symmetry="square",
     chunk=16,
     method={

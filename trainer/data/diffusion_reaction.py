@@ -81,6 +81,7 @@ PROBLEM = Problem(
     layout=lambda grid: GroupsLayout(grid=grid, channels=2, side=SIDE, averaged=True),
     draw=lambda n, grid, rng: draw(n, grid.points, rng),
     solve=solve,
+    continue_from=solve,
     symmetry="square",
     extent=(-SIDE / 2, SIDE / 2),
     chunk=8,

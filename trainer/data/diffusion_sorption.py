@@ -51,14 +51,19 @@ FREUNDLICH = Isotherm()
 
 
 def solve(
-    u0: Array, grid: Grid, *, isotherm: Isotherm = FREUNDLICH, max_step_s: float = _MAX_STEP_S
+    u0: Array,
+    grid: Grid,
+    *,
+    isotherm: Isotherm = FREUNDLICH,
+    max_step_s: float = _MAX_STEP_S,
+    cells: int | None = None,
 ) -> Array:
     """Solve from the constants `u0` (n,) and average the cells to `grid`: (n, T, X).
 
     Finite volumes of the content, which no step makes or loses, with central fluxes; in time the implicit
     Runge-Kutta method of two stages and second order that damps jumps (Alexander 1977).
     """
-    cells = whole_cells(grid.points, _MIN_CELLS)
+    cells = cells or whole_cells(grid.points, _MIN_CELLS)
     steps = math.ceil(grid.dt / max_step_s)
     u = np.repeat(u0[:, None].astype(np.float64), cells, axis=1)
     fields = np.empty((len(u), grid.frames, grid.points))
@@ -131,6 +136,7 @@ PROBLEM = Problem(
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, axes=1, side=1.0, centred=False),
     draw=lambda n, _, rng: rng.uniform(0.0, _MAX_U0, size=n),
     solve=solve,
+    continue_from=lambda u, grid: solve(u.mean(axis=(1, 2)), grid, cells=grid.points),
     time_unit="s",
     symmetry="none",
     chunk=256,

@@ -1,6 +1,6 @@
 """PDEBench's HDF5 layouts: arrays of fields, steady problems, incompressible flows, and groups."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -75,12 +75,9 @@ class ArraysLayout:
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
         frames, _, *points = self.shape
         arrays = [file.create_dataset(name, (n, frames, *points), dtype="f4") for name in self.fields]
-        filled = 0
-        for piece in pieces:
-            rows = slice(filled, filled + len(piece))
+        for rows, piece in _placed(pieces):
             for channel, array in enumerate(arrays):
                 array[rows] = piece[:, :, channel]
-            filled = rows.stop
         for name in self._coordinates:
             file[name] = (self.side * (self.grid.x - (0.5 if self.centred else 0.0))).astype(np.float32)
         file["t-coordinate"] = (np.arange(self.grid.frames + 1) * self.grid.dt).astype(np.float32)
@@ -144,11 +141,8 @@ class SteadyLayout:
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
         nu = file.create_dataset("nu", (n, *self.shape[1:]), dtype="f4")
         tensor = file.create_dataset("tensor", (n, 1, *self.shape[1:]), dtype="f4")
-        filled = 0
-        for piece in pieces:
-            rows = slice(filled, filled + len(piece))
+        for rows, piece in _placed(pieces):
             nu[rows], tensor[rows] = piece[:, 0], piece[:, 1:]
-            filled += len(piece)
         for name in ("x-coordinate", "y-coordinate"):
             file[name] = self.grid.x.astype(np.float32)
 
@@ -197,12 +191,10 @@ class IncompressibleLayout:
             file.create_dataset(name, (n, *axes, *points, last), dtype="f4")
             for name, axes, last in (("velocity", [frames], 2), ("particles", [frames], 1), ("force", [], 2))
         )
-        filled = 0
-        for piece in pieces:
-            rows, fields = slice(filled, filled + len(piece)), np.moveaxis(piece, 2, -1)
+        for rows, piece in _placed(pieces):
+            fields = np.moveaxis(piece, 2, -1)
             velocity[rows], particles[rows] = fields[..., :2], fields[..., 2:3]
             force[rows] = fields[:, 0, ..., 3:]
-            filled = rows.stop
         file["t"] = np.tile(self.grid.t.astype(np.float32), (n, 1))
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
@@ -315,6 +307,14 @@ class GroupsLayout:
             frames=frame_stride(path, f"{name}/grid/t", times, shape[0], self.grid),
             averaged=self.averaged,
         )
+
+
+def _placed(pieces: Iterable[Fields]) -> Iterator[tuple[slice, Fields]]:
+    """Yield each piece with its rows among all."""
+    filled = 0
+    for piece in pieces:
+        yield slice(filled, filled + len(piece)), piece
+        filled += len(piece)
 
 
 def _name(row: int) -> str:

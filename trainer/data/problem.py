@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, takewhile
@@ -68,6 +68,9 @@ class Problem:
     solve: Callable[..., np.ndarray]
     """Maps what was drawn, each parameter and the grid to the solution: (n, *layout.shape), or without the
     axis of a single channel. It may be pickled to another process."""
+    continue_from: Callable[..., np.ndarray] | None = None
+    """Maps first frames (n, K, *cells), or coefficients, each parameter and the grid of those cells to the
+    solution there; None: the first frame does not tell all that the solver needs."""
     symmetry: Symmetry
     """Symmetry that training may use to augment the data."""
     static: int = 0
@@ -170,6 +173,13 @@ class Problem:
             return TrajectoryTask(*self.load(config, folder), unseen=unseen)
         return StoredTask(*self.store(config, folder), unseen=unseen)
 
+    def solve_from(self, config: DataConfig, first: np.ndarray, conditions: Sequence[float]) -> np.ndarray:
+        """Solve from first frames (n, K, *cells) on their own grid, at conditions (C,): (n, T, K, *cells)."""
+        assert self.continue_from is not None
+        grid = Grid(points=first.shape[-1], frames=config.frames, dt=config.dt)
+        parameters = (10**value for value in conditions[: len(self.attributes)])
+        return self.continue_from(first, *parameters, grid).reshape(len(first), -1, *first.shape[1:])
+
     def path_of(self, folder: Path, *parameters: float) -> Path:
         """Return the path of the first file at these parameters, with PDEBench's file name."""
         return folder / self.file(*parameters)
@@ -264,7 +274,7 @@ class Problem:
         attrs: dict[str, Attribute] = {"generator": self.generator}
         attrs |= self._named(parameters)
         attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
-        if not self.layout(_grid(config)).steady:
+        if not layout.steady:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:
             attrs["cells"] = self.cells_of(config.points, *parameters)

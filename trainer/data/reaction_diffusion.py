@@ -67,6 +67,7 @@ PROBLEM = Problem(
     layout=lambda grid: ArraysLayout(grid=grid, fields=("tensor",)),
     draw=lambda n, _, rng: draw(n, rng),
     solve=_solve,
+    continue_from=lambda u, nu, rho, grid: solve(u[:, 0], nu, rho, grid, steps=_MIN_STEPS),
     symmetry="shift",
     chunk=64,
     cells_of=lambda points, *_: whole_cells(points, _MIN_CELLS),

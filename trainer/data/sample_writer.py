@@ -51,23 +51,13 @@ def make_files(
     """Make each file, unless it matches its plan or is PDEBench's own. Return a line for each."""
     lines = []
     for plan in plans:
-        path, attrs = plan.path, dict(plan.attrs)
+        path, attrs = plan.path, plan.attrs
         present = attributes(path)
         # A file without a generator is PDEBench's own, and took hours to download: never overwrite it.
         if present is not None and (present == attrs or "generator" not in present):
             lines.append(f"{path.name}: present")
             continue
-        make = partial(
-            write_samples,
-            path,
-            plan.pieces,
-            layout=layout,
-            n=plan.samples,
-            attrs=attrs,
-            jobs=jobs,
-            on_progress=on_progress,
-        )
-        fetched = fetch_or_make(path, attrs, make)
+        fetched = fetch_or_make(path, attrs, partial(write_samples, plan, layout, jobs, on_progress))
         how = "made before on this machine" if fetched else "made"
         lines.append(f"{path.name}: {_describe(layout, plan.samples)} {how}")
     return lines
@@ -104,19 +94,13 @@ def fetch_or_make(path: Path, attrs: Mapping[str, Attribute], make: Callable[[],
 
 
 def write_samples(
-    path: Path,
-    pieces: Iterable[Piece],
-    *,
-    layout: Layout,
-    n: int,
-    attrs: Mapping[str, Attribute],
-    jobs: int | None,
-    on_progress: ProgressCallback | None,
+    plan: FilePlan, layout: Layout, jobs: int | None, on_progress: ProgressCallback | None
 ) -> None:
-    """Write the `n` samples of `pieces` to `path`, in order, solved in `jobs` processes. All or nothing.
+    """Write the samples of a file, in order, solved in `jobs` processes. All or nothing.
 
     Solved pieces are kept in a folder next to the file: a repeated call after a kill continues after them.
     """
+    path, attrs, n = plan.path, plan.attrs, plan.samples
     path.parent.mkdir(parents=True, exist_ok=True)
     with _piece_folder(path, attrs) as piece_folder:
         # Another process may have written the file while this one waited for the lock.
@@ -124,7 +108,7 @@ def write_samples(
             return
         solved: list[Path] = []
         samples = 0
-        for place in _solve_pieces(piece_folder, pieces, n, jobs):
+        for place in _solve_pieces(piece_folder, plan.pieces, n, jobs):
             solved.append(place)
             samples += len(np.load(place, mmap_mode="r"))
             if on_progress is not None:

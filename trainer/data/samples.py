@@ -15,6 +15,9 @@ from vastrun.trainer.data.pdebench import Fields, MappedFile, check_finite, open
 from vastrun.trainer.data.stride import Stride
 from vastrun.trainer.sampling.windows import Symmetry
 
+MAX_VALUES = 1 << 26
+"""Values that are held at once: 256 MiB as float32, 512 MiB as float64."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart:
@@ -134,3 +137,14 @@ class Splits:
         return (
             (self.train, self.test) if self.validation is None else (self.train, self.validation, self.test)
         )
+
+
+def rows_at_once(values_per_row: int, max_rows: int) -> int:
+    """Return the number of rows to process at once: up to `max_rows`, fewer where a row is large."""
+    return max(1, min(max_rows, MAX_VALUES // max(1, values_per_row)))
+
+
+def ranges(count: int, size: int) -> Iterator[range]:
+    """Yield the numbers below `count` in ranges of `size`; the last one may be shorter."""
+    for first in range(0, count, size):
+        yield range(first, min(first + size, count))

@@ -101,6 +101,7 @@ PROBLEM = Problem(
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, side=SIDE),
     draw=lambda n, grid, rng: heights(draw(n, rng), grid.points),
     solve=solve,
+    continue_from=lambda u, grid: solve(u[:, 0], grid),
     symmetry="square",
     extent=(-SIDE / 2, SIDE / 2),
     chunk=8,

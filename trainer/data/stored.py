@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vastrun.trainer.data.chunks import ranges
 from vastrun.trainer.data.pdebench import Fields
-from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.data.samples import Samples, ranges
 from vastrun.trainer.data.trajectories import Trajectories, Windows, moments_chunk, moments_of
 from vastrun.trainer.job.data_config import Keep
 from vastrun.trainer.sampling.windows import BatchIndices, image_points, shifts_of

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vastrun.trainer.data.chunks import rows_at_once
-from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.data.samples import Samples, rows_at_once
 from vastrun.trainer.job.data_config import Keep
 from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 

@@ -1,4 +1,4 @@
-"""Group: create the device and the process groups of a rank in the right order, and vote between ranks.
+"""Group: the device, process groups, votes and shards of a rank.
 
 No collective is in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails exits,
 and its supervisor ends the others.
@@ -7,6 +7,7 @@ and its supervisor ends the others.
 import os
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +15,9 @@ from typing import Any
 
 import torch
 import torch.distributed as torch_dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
@@ -78,9 +81,7 @@ class Ranks:
 
     def broadcast_object(self, value: Any) -> Any:
         """Return the value of rank 0, on all ranks. It is pickled."""
-        values = [value]
-        torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
-        return values[0]
+        return broadcast_object(value, self.control)
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on all ranks. They are pickled."""
@@ -91,6 +92,13 @@ class Ranks:
     def wait_for_all(self) -> None:
         """Wait until all ranks have called this."""
         self.all_reduce_max(0.0)
+
+
+def broadcast_object(value: Any, group: torch_dist.ProcessGroup | None) -> Any:
+    """Return the value of rank 0, on all ranks of the group. It is pickled."""
+    values = [value]
+    torch_dist.broadcast_object_list(values, group=group, group_src=0)
+    return values[0]
 
 
 def join(rank: Rank, job: Job) -> Ranks:
@@ -158,3 +166,19 @@ class StopVote:
         self._step, self._at = step, time.monotonic()
         self._due = step + max(1, int(VOTE_INTERVAL_S / max(slowest, 1e-6)))
         return stop > 0
+
+
+@torch.no_grad()
+def local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each tensor, in the same memory; all of it if it is not sharded."""
+    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
+def reshard(model: nn.Module) -> None:
+    """Free the gathered weights that a forward pass without a backward pass left on this rank.
+
+    They are separate tensors from the optimiser's parameters, and would keep the old values.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vastrun.trainer.distributed.shards import local, reshard
+from vastrun.trainer.distributed.group import local, reshard
 
 
 class Ema:

@@ -12,7 +12,7 @@ import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.distributed.group import local
 from vastrun.trainer.job.config import OptimConfig
 from vastrun.trainer.models.operator import Network
 

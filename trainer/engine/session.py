@@ -14,8 +14,7 @@ from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.clock import StepClock
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.shards import reshard
+from vastrun.trainer.distributed.group import Ranks, reshard
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import describe_guarantee, describe_run, device_name
 from vastrun.trainer.engine.ema import Ema
@@ -123,7 +122,7 @@ class Session:
         # The supervisor reads from it which micro-batch to restart with.
         write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
         sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
-        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size or name != "branches")
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""
         begin = f"resumes after step {self.stage.run_step(self.start)}" if self.start else "begins"
         if self.stage.is_one_of_several:

@@ -1,7 +1,6 @@
 """Session builder: makes all that a rank trains with, in the one order that works."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -27,15 +26,19 @@ from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.loading import make_loader
+from vastrun.trainer.loading.training_set import parameters_of, read_groups
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler, set_tf32, supports_bf16
+from vastrun.trainer.models.spectral_operator import SpectralOperator
 from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies import STRATEGIES, Strategy
 
+_FITTED_VALUES = 1 << 25
+"""Largest number of values of the training set that the linear part of a model is fitted to."""
 _aten = torch.ops.aten
 _SAVED_OPERATIONS = [
     _aten.mm.default,
@@ -81,7 +84,13 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
         first_step=stage.span.first_step,
     )
     checkpoints = Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
-    return build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
+    session = build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
+    for task, network in zip(tasks, objective.networks, strict=False):
+        if isinstance(network, SpectralOperator) and not task.train.steady:
+            parameters = parameters_of(task.train)
+            groups = read_groups(task, parameters, values=_FITTED_VALUES, beat=lambda: None)
+            network.fit(parameters, groups)
+    return session
 
 
 def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
@@ -153,8 +162,7 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> WindowSpac
 
 def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
     """Return the domain of each task."""
-    domains = (domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True))
-    return [replace(domain, keep_mean=config.model.keep_mean) for domain in domains]
+    return [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:

@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,20 +36,6 @@ _SINGLE_RANK = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _EvaluationRequest:
-    """Checkpoint to evaluate, and the folders of its data, code and report."""
-
-    checkpoints: Path
-    checkpoint: str
-    data: Path
-    code: Path
-    out: Path
-    user_tasks: tuple[str, ...]
-    user_models: tuple[str, ...]
-    threads: int
-
-
 def run(arguments: Sequence[str]) -> NoReturn:
     """Evaluate, and end the process."""
     status = main(arguments)
@@ -71,19 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     places = (options.checkpoints, options.data, options.out)
     if box is None and None in places:
         parser.error("outside of a box --checkpoints, --data and --out are needed")
-    box, job = box or Path(), _box_job()
-    request = _EvaluationRequest(
-        checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
-        checkpoint=options.checkpoint,
-        data=options.data or box / layout.DATA,
-        code=options.code or box / layout.CODE,
-        out=options.out or box / layout.EVALUATION,
-        user_tasks=(*options.task, *(data.task for data in job.data)),
-        user_models=(*options.model, job.model.name),
-        threads=options.threads,
-    )
     try:
-        _evaluate(request)
+        _evaluate(options, box or Path())
     except (ConfigError, DataError, OSError, MemoryError, torch.OutOfMemoryError) as error:
         if not (isinstance(error, ConfigError) and error.reported_elsewhere):
             print(f"evaluation: {error}", file=sys.stderr)
@@ -91,11 +65,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _evaluate(request: _EvaluationRequest) -> None:
-    torch.set_num_threads(request.threads)
+def _evaluate(options: argparse.Namespace, box: Path) -> None:
+    trusted, out = _box_job(), options.out or box / layout.EVALUATION
+    torch.set_num_threads(options.threads)
     # Started by hand, without torchrun, this is the only rank.
     os.environ.update({name: value for name, value in _SINGLE_RANK.items() if "RANK" not in os.environ})
-    os.environ.setdefault("VASTRUN_BOX", str(request.out))
+    os.environ.setdefault("VASTRUN_BOX", str(out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
     job = Job(
         run_id="",
@@ -108,21 +83,21 @@ def _evaluate(request: _EvaluationRequest) -> None:
     ranks = join(rank, job)
     found, trained = load_model(
         ranks,
-        request.checkpoints,
-        request.checkpoint,
-        request.data,
-        request.code,
-        request.user_tasks,
-        request.user_models,
+        options.checkpoints or box / layout.CHECKPOINTS,
+        options.checkpoint,
+        options.data or box / layout.DATA,
+        options.code or box / layout.CODE,
+        (*options.task, *(data.task for data in trusted.data)),
+        (*options.model, trusted.model.name),
     )
     summary = evaluate_all(trained, beat=_no_heartbeat)
     if rank.is_first:
         summary.print_lines()
     run = found.state.made_by.get("run_id", "a checkpoint")
     title, plots = f"{run}, step {found.state.step}", trained.config.plots
-    summary.write(request.out, title, ranks, plots=plots, beat=_no_heartbeat)
+    summary.write(out, title, ranks, plots=plots, beat=_no_heartbeat)
     if rank.is_first:
-        print(f"report written to {request.out}")
+        print(f"report written to {out}")
 
 
 def _no_heartbeat() -> None:

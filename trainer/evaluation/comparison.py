@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract.scores import flatten_scores
-from vastrun.trainer.data.chunks import rows_at_once
+from vastrun.trainer.data.samples import rows_at_once
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
@@ -86,7 +86,7 @@ def compare(
         return []
     comparisons = []
     for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
-        prior = compute_prior(task, model.operator.scale(number), trained.ranks)
+        prior = compute_prior(task, trained.ranks.device)
         rollouts = roll_out(
             model.operator, number, task.test, prior, trained.ranks, beat, predictors=("rollout",)
         )

@@ -1,7 +1,7 @@
 """Evaluation of one task: the scores of all predictors, over the whole test set and at each parameter."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -13,18 +13,13 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.evaluation import predictors
 from vastrun.trainer.evaluation.model_loader import LoadedModel
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
-from vastrun.trainer.evaluation.predictors import (
-    MAX_PARAMETERS,
-    applicable_predictors,
-    compute_prior,
-    with_baseline,
-)
 from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
-from vastrun.trainer.evaluation.training_set import SeenConditions, count_seen_conditions
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+from vastrun.trainer.loading.training_set import MAX_PARAMETERS, SeenConditions, count_seen_conditions
 from vastrun.trainer.models.operator import Operator
 
 WHOLE, UNSEEN = "all", "unseen"
@@ -67,6 +62,10 @@ class Evaluation:
     coordinates: Coordinates
     examples: tuple[Example, ...]
     """A few samples; the first one in each plane."""
+    ms: Mapping[str, float] = field(default_factory=dict)
+    """Milliseconds of a rollout by predictor."""
+    one_parameter: bool = False
+    """The inputs have one degree of freedom: no claim of learning can rest on them."""
     seen: SeenConditions | None = None
     """Test conditions that are in the training set; None: not compared."""
 
@@ -82,8 +81,11 @@ class Evaluation:
             for name, value in scores.numbers().items()
             if predictor == "rollout" or name == "nrmse"
         }
-        if UNSEEN in self.scores:
-            numbers["unseen_nrmse"] = self.scores[UNSEEN]["rollout"].numbers()["nrmse"]
+        for predictor, own in self.scores.get(UNSEEN, {}).items():
+            name = "unseen_nrmse" if predictor == "rollout" else f"unseen_{predictor}_nrmse"
+            numbers[name] = own.numbers()["nrmse"]
+        if self.one_parameter:
+            numbers["one_parameter_set"] = 1.0
         if self.seen is not None:
             numbers["seen_conditions"] = self.seen.seen
         return {name: value for name, value in numbers.items() if value is not None}
@@ -94,7 +96,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a task, by its number, on its test set. All ranks take part."""
     test = task.test
-    prior = with_baseline(compute_prior(task, operator.scale(number), ranks), task, beat)
+    prior = predictors.with_baseline(predictors.compute_prior(task, ranks.device), task, beat)
+    prior = predictors.with_rollouts(prior, task, data, beat)
     parts = parts_of(test.conditions.cpu(), data)
     shown = _choose_examples(parts)
     roll = partial(
@@ -104,7 +107,7 @@ def evaluate(
         prior=prior,
         ranks=ranks,
         beat=beat,
-        predictors=applicable_predictors(prior, steady=test.steady),
+        predictors=predictors.applicable_predictors(prior, steady=test.steady),
         conserved=CONSERVED.get(data.task),
     )
     rollouts = roll(test, examples=tuple(shown))
@@ -121,6 +124,8 @@ def evaluate(
         samples=len(test),
         scores=scores,
         spectra=rollouts.spectra,
+        ms=rollouts.ms,
+        one_parameter=prior.one_parameter,
         coordinates=coordinates,
         examples=tuple(_examples(shown, test, rollouts, coordinates)),
         seen=count_seen_conditions(task, ranks, beat),

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from vastrun.trainer.evaluation.evaluation import UNSEEN, WHOLE, Evaluation, Example
 from vastrun.trainer.evaluation.metrics import BANDS
+from vastrun.trainer.evaluation.predictors import LABELS
 
 _COLORS = 256
 """Size of a picture's colour table: the file is a third as large, and looks the same."""
@@ -27,17 +27,20 @@ _WITH_BARS = {"gap": 0.75, "right": 0.65}
 """Margins in inches for the labels of the colour bars."""
 _TRUTH, _MODEL, _ERROR = "#1a1a1a", "#d1495b", "#8d96a3"
 _LINES = {
-    "rollout": (_MODEL, "-", "rollout"),
-    "one_step": ("#edae49", "-", "one step"),
-    "blind": (_MODEL, ":", "without the sample's parameter"),
-    "persistence": ("#00798c", "--", "persistence"),
-    "one_step_persistence": ("#edae49", "--", "persistence, one step"),
-    "spatial_mean": ("#66a182", "--", "mean over space"),
-    "training_mean": ("#8d96a3", "--", "training mean"),
-    "linear_map": ("#3d405b", "--", "best linear map"),
-    "kernel_ridge": ("#3d405b", "--", "kernel ridge"),
+    "rollout": (_MODEL, "-"),
+    "one_step": ("#edae49", "-"),
+    "blind": (_MODEL, ":"),
+    "persistence": ("#00798c", "--"),
+    "one_step_persistence": ("#edae49", "--"),
+    "spatial_mean": ("#66a182", "--"),
+    "linear_map": ("#3d405b", "--"),
+    "nearest": ("#9c6644", "--"),
+    "interpolation": ("#9c6644", "-."),
+    "solver_half": ("#6a4c93", "-."),
+    "solver_quarter": ("#6a4c93", "--"),
+    "solver_eighth": ("#6a4c93", ":"),
 }
-"""Colour, line style and label of each predictor; models are solid, baselines are not."""
+"""Colour and line style of each predictor; models are solid, baselines are not."""
 
 
 def draw(
@@ -46,36 +49,28 @@ def draw(
     """Draw every `of`-th picture, starting with number `part`; return the paths of all pictures, by task."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {each.task: _pictures(folder, each) for each in evaluations}
-    for picture in [*chain.from_iterable(pictures.values())][part::of]:
+    for path, figure, evaluation in [*chain.from_iterable(pictures.values())][part::of]:
         beat()
-        canvas = FigureCanvasAgg(picture.figure(picture.evaluation))
+        canvas = FigureCanvasAgg(figure(evaluation))
         canvas.draw()
         drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-        drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(picture.path, format="PNG")
-    return {task: [picture.path for picture in own] for task, own in pictures.items()}
+        drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(path, format="PNG")
+    return {task: [path for path, *_ in own] for task, own in pictures.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Picture:
-    path: Path
-    evaluation: Evaluation
-    figure: Callable[[Evaluation], Figure]
-
-
-def _pictures(folder: Path, evaluation: Evaluation) -> list[_Picture]:
-    """List the pictures of a task."""
+def _pictures(
+    folder: Path, evaluation: Evaluation
+) -> list[tuple[Path, Callable[[Evaluation], Figure], Evaluation]]:
+    """List the pictures of a task: path, what draws it, and what is drawn."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
-    kinds: dict[str, Callable[[Evaluation], Figure]] = {
+    in_time = {"rollouts": _space_time if on_a_line else _frames, "error": _error_by_frame}
+    kinds = {
         "fields": _lines if on_a_line else _maps,
-        **({} if evaluation.steady else {"rollouts": _space_time if on_a_line else _frames}),
-        **({} if evaluation.steady else {"error": _error_by_frame}),
+        **({} if evaluation.steady else in_time),
         "spectra": _spectra,
     }
     stem = re.sub(r"\W+", "-", evaluation.task)
-    return [
-        _Picture(path=folder / f"{stem}-{kind}.png", evaluation=evaluation, figure=figure)
-        for kind, figure in kinds.items()
-    ]
+    return [(folder / f"{stem}-{kind}.png", figure, evaluation) for kind, figure in kinds.items()]
 
 
 def _lines(evaluation: Evaluation) -> Figure:
@@ -156,7 +151,7 @@ def _channel(evaluation: Evaluation) -> str:
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
     """Draw the error of each predictor by frame; thin lines: the model's at each parameter."""
-    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.5)
+    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=3.2)
     name = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part not in (WHOLE, UNSEEN):
@@ -165,8 +160,8 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
             # One legend entry for all of them.
             name = ""
     for predictor, own in evaluation.scores[WHOLE].items():
-        color, style, name = _LINES[predictor]
-        _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=name)
+        color, style = _LINES[predictor]
+        _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=LABELS[predictor])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="frame", ylabel="nRMSE", title=f"{evaluation.task}: error by frame")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=8)

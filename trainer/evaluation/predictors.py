@@ -6,27 +6,26 @@ Shapes, here and in the whole package: B samples, N of the test set, T frames to
 by axis, C conditions, R rings of wavenumbers.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from vastrun.contract.scores import FLOORS
+from vastrun.trainer import data
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.chunks import ranges, rows_at_once
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.learned_baselines import (
-    KERNEL_RIDGE,
-    LINEAR_MAP,
-    LearnedBaseline,
-    fit_baseline,
-)
-from vastrun.trainer.evaluation.training_set import read_frames
-from vastrun.trainer.models.operator import Operator, Scale
+from vastrun.trainer.evaluation.learned_baselines import find_neighbours, fit_baseline
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.loading.training_set import parameters_of
+from vastrun.trainer.models.linear_map import LinearMap
+from vastrun.trainer.models.modes import resampling
+from vastrun.trainer.models.operator import Operator
 
-MAX_PARAMETERS = 16
-"""Largest number of parameters to score separately; more different conditions belong to single samples."""
+WholeRollout = Callable[[Tensor, Tensor], Tensor]
+"""Maps first frames (B, K, *X) and conditions (B, C) to whole trajectories (B, T, K, *X)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,55 +37,82 @@ class Prior:
     conditions_differ: bool
     parameters: Tensor
     """(G, C): the different conditions, or only their mean when there are too many."""
-    means: Tensor
-    """(G, K, *X), or (1, K, *1): mean target over the samples with these conditions."""
-    baseline: LearnedBaseline | None = None
-    """Baseline that was fitted to the training set at each of `parameters`; None: not fitted."""
+    linear_map: LinearMap | None = None
+    """Map that was fitted to the training set at each of `parameters`; None: not fitted."""
+    rollouts: Mapping[str, WholeRollout] = field(default_factory=dict)
+    """Floors that predict whole trajectories, by name."""
+    one_parameter: bool = False
+    """The inputs of the training set have one degree of freedom."""
 
-    def mean_of(self, conditions: Tensor) -> Tensor:
-        """Return the mean target of the training conditions nearest to `conditions` (B, C): (B, K, *X)."""
-        return self.means[self._nearest(conditions).clamp_max(len(self.means) - 1)]
-
-    def learned(self, u: Tensor, conditions: Tensor) -> Tensor:
-        """Return the baseline's target of fields `u` (B, K, *X) at the nearest training conditions."""
-        assert self.baseline is not None, "a predictor that needs a baseline is not applicable without one"
-        return self.baseline.predict(u, self._nearest(conditions))
-
-    def _nearest(self, conditions: Tensor) -> Tensor:
-        return torch.cdist(conditions, self.parameters).argmin(dim=1)
+    def mapped(self, u: Tensor, conditions: Tensor) -> Tensor:
+        """Return the linear map's next frames of fields `u` (B, K, *X) at these conditions."""
+        assert self.linear_map is not None, "a predictor that needs the map is not applicable without it"
+        return self.linear_map.predict(u, conditions)
 
 
-def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
-    """Compute a task's prior. For a steady problem all ranks together read the training set once."""
-    device = scale.mean.device
+def compute_prior(task: Task, device: torch.device) -> Prior:
+    """Compute a task's prior."""
     conditions = task.train.conditions.to(device)
-    overall = conditions.mean(dim=0)
-    parameters = conditions.unique(dim=0) if conditions.shape[1] else overall[None]
-    differ = len(parameters) > 1
-    if len(parameters) > MAX_PARAMETERS:
-        parameters = overall[None]
-    means = _mean_fields(task, parameters, ranks).to(device) if task.train.steady else scale.mean[1:]
-    return Prior(mean_conditions=overall, conditions_differ=differ, parameters=parameters, means=means)
+    return Prior(
+        mean_conditions=conditions.mean(dim=0),
+        conditions_differ=bool((conditions != conditions[0]).any()),
+        parameters=parameters_of(task.train).to(device),
+    )
 
 
 def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
     """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
-    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.means.device, beat))
+    return replace(prior, linear_map=fit_baseline(task, prior.parameters, beat))
 
 
-def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
-    """Return the mean targets (G, K, *X); every rank reads its share."""
-    train, rank = task.train, ranks.rank
-    sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
-    counts = torch.zeros(len(parameters), dtype=torch.float64)
-    share = np.arange(rank.rank, len(train), rank.world_size)
-    for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), max_rows=64)):
-        windows = read_frames(task, share[rows.start : rows.stop], 2)
-        group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
-        sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
-        counts += group.bincount(minlength=len(parameters))
-    counts = ranks.all_reduce_sum(counts).reshape(-1, *(1,) * (sums.ndim - 1))
-    return (ranks.all_reduce_sum(sums) / counts).float()
+def with_rollouts(prior: Prior, task: Task, config: DataConfig, beat: Callable[[], None]) -> Prior:
+    """Return the prior with the floors that predict whole trajectories. All ranks beat equally often."""
+    neighbours = find_neighbours(task, prior.parameters.device, beat)
+    rollouts: dict[str, WholeRollout] = {NEAREST: partial(neighbours.predict, order=1)}
+    if neighbours.order is not None:
+        rollouts[INTERPOLATION] = partial(neighbours.predict, order=neighbours.order)
+    solver = data.coarse_solver(config)
+    for name, times in SOLVERS.items():
+        if solver and all(points % times == 0 and points // times >= _MIN_CELLS for points in task.test.grid):
+            rollouts[name] = partial(_solve_coarsely, solver, times, task.train.symmetry == "shift", beat)
+    return replace(prior, rollouts=rollouts, one_parameter=neighbours.order == 2)
+
+
+def _solve_coarsely(
+    solver: data.CoarseSolver,
+    times: int,
+    periodic: bool,
+    beat: Callable[[], None],
+    u: Tensor,
+    conditions: Tensor,
+) -> Tensor:
+    """Solve from fields on a grid with every so many points along an axis, and return it on theirs."""
+    grid = tuple(u.shape[2:])
+    coarse = tuple(points // times for points in grid)
+    up, down = (
+        resampling(*pair, periodic=periodic).to(u.device) for pair in ((coarse, grid), (grid, coarse))
+    )
+    # Cells between walls may hold jumps, of which waves would overshoot.
+    first = down(u.movedim(1, -1)).movedim(-1, 1) if periodic else _POOL[len(grid)](u, times)
+    solved = []
+    for rows in torch.arange(len(u)).split(_SOLVED_AT_ONCE):
+        beat()
+        trajectories = torch.empty(0)
+        for values in conditions[rows].unique(dim=0):
+            same = (conditions[rows] == values).all(dim=1)
+            found = torch.from_numpy(solver(first[rows][same].double().cpu().numpy(), values.tolist())).to(u)
+            if not len(trajectories):
+                trajectories = found.new_empty(len(rows), *found.shape[1:])
+            trajectories[same] = found
+        solved.append(trajectories)
+    fields = torch.cat(solved)
+    return up(fields.flatten(0, 1).movedim(1, -1)).movedim(-1, 1).unflatten(0, fields.shape[:2])
+
+
+_POOL = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+_MIN_CELLS = 8
+_SOLVED_AT_ONCE = 16
+"""Rollouts between two beats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +135,17 @@ Predict = Callable[[SampleBatch, Tensor, Tensor], Tensor]
 """Predicts the next frame from the predictor's own previous frame, and from the true previous frame."""
 
 
+NEAREST, INTERPOLATION = "nearest", "interpolation"
+SOLVERS = {"solver_half": 2, "solver_quarter": 4, "solver_eighth": 8}
+"""Our solver on coarser grids, each with the factor between the points along an axis."""
+
 PREDICTORS: dict[str, Predict] = {
     "rollout": lambda case, own, _: case.predict(own, case.conditions),
     "one_step": lambda case, _, before: case.predict(before, case.conditions),
     "persistence": lambda _, own, __: own,
     "one_step_persistence": lambda _, __, before: before,
     "spatial_mean": lambda _, own, __: own.mean(dim=tuple(range(2, own.ndim)), keepdim=True).expand_as(own),
-    "training_mean": lambda case, own, _: case.prior.mean_of(case.conditions).expand_as(own),
-    LINEAR_MAP: lambda case, own, _: case.prior.learned(own, case.conditions),
-    KERNEL_RIDGE: lambda case, own, _: case.prior.learned(own, case.conditions),
+    "linear_map": lambda case, own, _: case.prior.mapped(own, case.conditions),
     "blind": lambda case, own, _: case.predict(own, case.prior.mean_conditions.expand_as(case.conditions)),
 }
 """rollout  each frame from the model's own prediction of the previous frame
@@ -125,7 +153,14 @@ one_step    each frame from the true previous frame
 blind       as rollout, with the training set's mean conditions instead of the sample's own
 The others are baselines: see docs/evaluation.md."""
 
-_STEADY_PREDICTORS = ("rollout", "training_mean", KERNEL_RIDGE, "blind")
+LABELS = {
+    "rollout": "rollout",
+    "one_step": "one step",
+    "one_step_persistence": "persistence, one step",
+    "blind": "without the sample's parameter",
+    **{name: text.removeprefix("the ").removeprefix("our ") for name, text in FLOORS.items()},
+}
+"""Name of each predictor in tables and pictures."""
 
 
 def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
@@ -133,7 +168,7 @@ def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in PREDICTORS
-        if (name in _STEADY_PREDICTORS if steady else name != KERNEL_RIDGE)
-        and (prior.baseline is not None or name not in (LINEAR_MAP, KERNEL_RIDGE))
+        if (name in ("rollout", "blind") or not steady)
+        and (prior.linear_map is not None or name != "linear_map")
         and (prior.conditions_differ or name != "blind")
-    )
+    ) + tuple(prior.rollouts)

@@ -15,23 +15,12 @@ from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation import comparison
 from vastrun.trainer.evaluation.comparison import StageComparison
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel, evaluate, final_scores
+from vastrun.trainer.evaluation.predictors import LABELS
 from vastrun.trainer.evaluation.scores import Scores
 
 SCORES, REPORT = "scores.json", "report.md"
 _MAX_DRAWING_RANKS = 4
 """Largest number of ranks that draw; a task has at most four pictures."""
-
-_LABELS = {
-    "rollout": "rollout",
-    "one_step": "one step",
-    "persistence": "persistence",
-    "one_step_persistence": "persistence, one step",
-    "spatial_mean": "mean over space",
-    "training_mean": "training mean",
-    "linear_map": "best linear map",
-    "kernel_ridge": "kernel ridge",
-    "blind": "without the sample's parameter",
-}
 
 
 def preload_plots(rank: Rank) -> None:
@@ -75,6 +64,7 @@ def _record(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "samples": evaluation.samples,
         "steady": evaluation.steady,
+        "ms": dict(evaluation.ms),
         "parts": {
             part: {predictor: _numbers(own) for predictor, own in scores.items()}
             for part, scores in evaluation.scores.items()
@@ -98,8 +88,9 @@ def _table_of_measures(evaluation: Evaluation) -> list[str]:
         ]
         for name in names
     ]
+    rows.append(["ms a rollout", *(_cell(evaluation.ms.get(name, math.nan)) for name in scores)])
     kind = "problems" if evaluation.steady else "trajectories"
-    return _table([f"{evaluation.samples} {kind}", *(_LABELS[name] for name in scores)], rows)
+    return _table([f"{evaluation.samples} {kind}", *(LABELS[name] for name in scores)], rows)
 
 
 def _table_of_parts(evaluation: Evaluation) -> list[str]:
@@ -116,7 +107,7 @@ def _table_of_parts(evaluation: Evaluation) -> list[str]:
         ]
         for part, scores in parts.items()
     ]
-    return _table(["nRMSE", "rollout", "median", "pooled", *(_LABELS[name] for name in baselines)], rows)
+    return _table(["nRMSE", "rollout", "median", "pooled", *(LABELS[name] for name in baselines)], rows)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -1,6 +1,7 @@
 """Rollouts: runs every predictor over a test set, and measures its errors in physical units, on all ranks."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Rollouts:
     """(3, K, R): mean amplitude by ring in the last frame: of truth, rollout and difference."""
     examples: tuple[Tensor, ...]
     """(E, T, K, *P) by plane: rollouts of the requested samples, cut to the planes that are shown."""
+    ms: dict[str, float]
+    """Milliseconds of a rollout by predictor: the mean over a batch, on one rank."""
 
 
 class EvaluationStopped(Exception):
@@ -124,6 +127,8 @@ class _Accumulator:
     ) -> None:
         self._count, self._predictors, self._conserved = len(test), tuple(predictors), conserved
         self._metrics = FieldMetrics(test.grid, test.fields.device)
+        self._device = test.fields.device
+        self._seconds = dict.fromkeys(self._predictors, 0.0)
         self._moving = slice(test.channels - test.static)
         each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
@@ -140,6 +145,11 @@ class _Accumulator:
     def add(self, rows: Tensor, fields: Tensor, case: SampleBatch, beat: Callable[[], None]) -> None:
         """Predict the samples `rows` frame by frame, and record the errors."""
         predictions = dict.fromkeys(self._predictors, fields[:, 0])
+        whole = {}
+        for name in self._predictors:
+            if name in case.prior.rollouts:
+                with self._timed(name):
+                    whole[name] = case.prior.rollouts[name](fields[:, 0], case.conditions)
         for frame, (before, target) in enumerate(
             zip(fields[:, :-1].unbind(1), fields[:, 1:].unbind(1), strict=True)
         ):
@@ -147,7 +157,11 @@ class _Accumulator:
             moving = target[:, self._moving]
             self._sizes[rows, frame] = moving.double().square().flatten(2).mean(2).cpu()
             for place, name in enumerate(self._predictors):
-                predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
+                with self._timed(name):
+                    own = predictions[name]
+                    predictions[name] = (
+                        whole[name][:, frame + 1] if name in whole else PREDICTORS[name](case, own, before)
+                    ).float()
                 rolled = predictions[name][:, self._moving]
                 measures = self._metrics.measure(rolled - moving)
                 if self._conserved is not None:
@@ -163,12 +177,22 @@ class _Accumulator:
     def reduce(self, ranks: Ranks) -> Rollouts:
         """Sum over all ranks, without the padding."""
         errors = ranks.all_reduce_sum(self._errors)[:, :, : self._count]
+        seconds = torch.tensor([*self._seconds.values()], dtype=torch.float64) / len(self._sizes)
         return Rollouts(
             sizes=ranks.all_reduce_sum(self._sizes)[: self._count],
             errors=dict(zip(self._predictors, errors, strict=True)),
             spectra=ranks.all_reduce_sum(self._spectra) / self._count,
             examples=tuple(ranks.all_reduce_sum(each) for each in self._examples),
+            ms=dict(zip(self._predictors, (1000 * ranks.all_reduce_sum(seconds)).tolist(), strict=True)),
         )
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._seconds[name] += time.perf_counter() - begin
 
     def _add_spectra(self, rows: Tensor, target: Tensor, prediction: Tensor) -> None:
         once = (rows < self._count).to(target.device)

@@ -14,7 +14,7 @@ from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.evaluation.predictors import Prior, applicable_predictors, compute_prior, with_baseline
+from vastrun.trainer.evaluation.predictors import applicable_predictors, compute_prior, with_baseline
 from vastrun.trainer.evaluation.rollouts import beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of
 from vastrun.trainer.job.data_config import DataConfig
@@ -40,9 +40,8 @@ class Validation:
         self.every = session.config.evaluate_every
         """Steps between two validations."""
         self._held_out = [_read(config, session) for config in session.config.data]
-        self._priors: list[Prior] = [
-            with_baseline(compute_prior(task, session.operator.scale(number), ranks), task, beat)
-            for number, task in enumerate(session.tasks)
+        self._priors = [
+            with_baseline(compute_prior(task, ranks.device), task, beat) for task in session.tasks
         ]
 
     def evaluate(

@@ -33,10 +33,6 @@ class ModelConfig:
     mlp_ratio: Count = 2
     heads: Count = 4
     patch: Count = 8
-    fourier_dim: Annotated[int, Ge(0)] = 0
-    """`latent`: channels of four Fourier layers next to the tokens; 0: no such layers."""
-    keep_mean: bool = False
-    """Predicted fields have the mean over space of their input, channel by channel."""
     modes: Count = 12
     """Number of frequencies that a Fourier layer keeps along an axis."""
     points: Annotated[int, Ge(4)] = 32

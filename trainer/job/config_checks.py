@@ -143,11 +143,6 @@ def _model_checks(config: TrainConfig) -> list[Check]:
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
         *(_patch_check(model, key, data) for key, data in tasks_by_key(config)),
-        *(
-            _modes_check(model, "data.points", data.points)
-            for _, data in tasks_by_key(config)
-            if model.fourier_dim
-        ),
     ]
 
 

@@ -48,21 +48,11 @@ _REJECTED: tuple[_Row, ...] = (
     ),
     ("loader.workers", lambda c: "disk" in _data_places(c), "has no effect without data.keep: disk"),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
-    ("model.heads model.patch model.fourier_dim", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
+    ("model.heads model.patch", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
     ("model.points", lambda c: c.model.name not in ("latent", "fno"), _MODEL),
+    ("model.modes", lambda c: c.model.name != "latent", _MODEL),
     (
-        "model.keep_mean",
-        lambda c: not all(data.steady for data in c.data),
-        "has no effect with problems without time",
-    ),
-    (
-        "model.modes",
-        lambda c: c.model.name != "latent" or c.model.fourier_dim > 0,
-        "has no effect with latent without model.fourier_dim",
-    ),
-    (
-        "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes"
-        " model.points",
+        "model.dim model.depth model.mlp_ratio model.heads model.patch model.modes model.points",
         lambda c: not c.model.is_own,
         f"{_MODEL}; give its arguments under model.options",
     ),
@@ -89,7 +79,9 @@ def rejected_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """
     for keys, reads, fault in _REJECTED:
         if not reads(config):
-            yield from ((key, fault.format(c=config)) for key in keys.split() if _is_set(key, config))
+            for key in keys.split():
+                if _value_of(key, config) != _value_of(key, _DEFAULTS):
+                    yield key, fault.format(c=config)
 
 
 def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
@@ -111,10 +103,6 @@ def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Ite
     for key, fault in unread.items():
         if getattr(data, key) != getattr(_DATA_DEFAULTS, key):
             yield f"{at}.{key}", fault
-
-
-def _is_set(key: str, config: TrainConfig) -> bool:
-    return bool(_value_of(key, config) != _value_of(key, _DEFAULTS))
 
 
 def _value_of(key: str, config: TrainConfig) -> Any:

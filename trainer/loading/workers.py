@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import multiprocessing
 import os
@@ -163,33 +164,18 @@ def _serve(pipe: Connection, task: Task, sample_plan: SamplePlan, buffers: Share
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    buffer = 0
-    while (position := _receive_request(pipe)) is not None:
-        fault = _read(task, sample_plan, position, buffers, buffer)
+    for buffer in itertools.cycle(range(buffers.count)):
+        try:
+            position: Position = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        fault, indices = None, sample_plan.micro_batch_of(position.step, position.number)
+        try:
+            buffers.write(buffer, task.batch(position.step, indices))
+        except (DataError, OSError) as error:  # any other ends the process
+            fault = str(error)
         with suppress(ConnectionError):
             pipe.send((buffer, fault))
-        buffer = (buffer + 1) % buffers.count
-
-
-def _receive_request(pipe: Connection) -> Position | None:
-    try:
-        position: Position | None = pipe.recv()
-    except (EOFError, ConnectionError):
-        return None
-    return position
-
-
-def _read(
-    task: Task, sample_plan: SamplePlan, position: Position, buffers: SharedBuffers, buffer: int
-) -> str | None:
-    """Read the micro-batch into the slot; return the error, if any. Unexpected errors end the process."""
-    try:
-        buffers.write(
-            buffer, task.batch(position.step, sample_plan.micro_batch_of(position.step, position.number))
-        )
-    except (DataError, OSError) as error:
-        return str(error)
-    return None
 
 
 _ALIGNMENT = 64

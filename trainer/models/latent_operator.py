@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vastrun.trainer.job.config import ModelConfig
-from vastrun.trainer.models.fno import FourierBlock
 from vastrun.trainer.models.operator import Domain, Network, NetworkOperator, grid_points
 
 _FREQUENCIES = 4
@@ -35,7 +34,7 @@ class TransformerStack(nn.Module):
 class LatentNetwork(Network):
     """Encoder, core and decoder, learned together. The conditions modulate each block.
 
-    Each task has its own encoder, decoder, condition encoder and Fourier branch; the core is shared.
+    Each task has its own encoder, decoder and condition encoder; the core is shared.
     """
 
     def __init__(self, config: ModelConfig, domains: Sequence[Domain]) -> None:
@@ -53,9 +52,6 @@ class LatentNetwork(Network):
         self.core = TransformerStack(config)
         self.norm = nn.LayerNorm(config.dim)
         self.decoders = nn.ModuleList(PatchDecoder(config, domain) for domain in domains)
-        self.branches = nn.ModuleList(
-            FourierBranch(config, domain) for domain in domains if config.fourier_dim
-        )
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -73,7 +69,7 @@ class LatentNetwork(Network):
         condition = self.condition_encoders[task](conditions)
         moved = self.norm(self.core(tokens, condition))
         change: Tensor = self.decoders[task](moved)
-        return change + self.branches[task](fields, moved, condition) if self.branches else change
+        return change
 
 
 class LatentOperator(LatentNetwork, NetworkOperator):
@@ -130,48 +126,6 @@ class HeadNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
-
-
-_FOURIER_LAYERS = 4
-
-
-class FourierBranch(nn.Module):
-    """Fourier layers over the points of a field: its change from them, their patches' tokens, the conditions.
-
-    A steep front lies anywhere within a patch, and tokens are mapped to its points linearly. Fourier layers
-    do the same at every point, over the whole field, and are not linear. F: their channels.
-    """
-
-    def __init__(self, config: ModelConfig, domain: Domain) -> None:
-        super().__init__()
-        width, hidden = config.fourier_dim, config.mlp_ratio * config.fourier_dim
-        self.grid, self.size = domain.grid, patch_size(config, domain)
-        self.points = nn.Linear(domain.inputs or domain.channels, width)
-        self.tokens = nn.Linear(config.dim, width * math.prod(self.size))
-        self.modulation = nn.Linear(config.dim, _FOURIER_LAYERS * 2 * width)
-        self.layers = nn.ModuleList(
-            FourierBlock(width, config.modes, domain.grid) for _ in range(_FOURIER_LAYERS)
-        )
-        self.hidden = nn.Linear(width, hidden)
-        self.head = nn.Linear(hidden, domain.channels)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set head and modulation to zero: the branch predicts no change at first."""
-        for layer in (self.head, self.modulation):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
-
-    def forward(self, fields: Tensor, tokens: Tensor, condition: Tensor) -> Tensor:
-        """Map fields (B, K, *X), tokens (B, S, D) and condition (B, D) to a change (B, K, *X)."""
-        patches = self.tokens(tokens).unflatten(2, (math.prod(self.size), -1))
-        x = self.points(fields.movedim(1, -1)) + from_patches(patches, self.grid, self.size)
-        modulation = self.modulation(condition).reshape(len(fields), *(1,) * len(self.grid), -1)
-        factors = modulation.chunk(2 * _FOURIER_LAYERS, dim=-1)
-        for layer, scale, shift in zip(self.layers, factors[::2], factors[1::2], strict=True):
-            x = layer(x * (1 + scale) + shift)
-        change: Tensor = self.head(functional.gelu(self.hidden(x)))
-        return change.movedim(-1, 1)
 
 
 class PatchEncoder(nn.Module):

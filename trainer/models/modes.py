@@ -1,7 +1,7 @@
-"""Modes of a field: Fourier's where it is periodic, cosines between walls; and what maps them linearly.
+"""Modes of a field: Fourier's where it is periodic, cosines between walls.
 
-Shapes: B samples, K channels, X points by axis, M modes by axis, H features of the conditions. Channels come
-last. All is computed in fp32: half precision would lose the small modes.
+Shapes: B samples, K channels, X points by axis, M modes by axis. Channels come last. All is computed in fp32:
+half precision would lose the small modes.
 """
 
 import math
@@ -10,11 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.models.precision import without_autocast
-
-_MAX_FREQUENCIES = {1: 128, 2: 32, 3: 16}
-"""Most frequencies along an axis of a linear map, by number of axes: each combination has a matrix."""
 
 
 def low_modes(x: Tensor, modes: int) -> Tensor:
@@ -128,49 +124,3 @@ def _parabolas(points: int) -> Tensor:
     """Return two parabolas (points, 2), with slope 1 at the first wall or the second and 0 at the other."""
     place = (torch.arange(points, dtype=torch.float64) + 0.5) / points
     return torch.stack([place - place.square() / 2, place.square() / 2], dim=1)
-
-
-class ModeMap(nn.Module):
-    """Linear map of a field: each of its lowest modes by a matrix over the channels, from the conditions.
-
-    It is all that a linear problem needs, and the linear part of any other. Other modes are mapped to zero.
-    """
-
-    def __init__(self, domain: Domain, features: int) -> None:
-        super().__init__()
-        self.grid, self.channels, self.periodic = domain.grid, domain.channels, domain.periodic
-        axes = len(self.grid)
-        self.frequencies = min(_MAX_FREQUENCIES[axes], *(points // 2 for points in self.grid))
-        count = 2 * self.frequencies
-        if self.periodic:
-            self.cosines = None
-            # Real and imaginary parts.
-            self.shape = (*(count,) * (axes - 1), self.frequencies, self.channels, self.channels, 2)
-        else:
-            # A frequency is a whole wave over the domain: two cosines.
-            self.cosines = AxisMatrices(
-                [(count, points) for points in self.grid], lambda axis: cosine_modes(self.grid[axis])[:count]
-            )
-            self.shape = (*(count,) * axes, self.channels, self.channels)
-        self.matrices = nn.Linear(features, math.prod(self.shape))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the matrices to zero: every field is mapped to zero at first."""
-        nn.init.zeros_(self.matrices.weight)
-        nn.init.zeros_(self.matrices.bias)
-
-    def forward(self, fields: Tensor, features: Tensor) -> Tensor:
-        """Map fields (B, *X, K), whose conditions have these features (B, H), to (B, *X, K)."""
-        with without_autocast(fields.device):
-            matrices = self.matrices(features.float()).unflatten(1, self.shape)
-            if self.cosines is None:
-                low = low_modes(fields, self.frequencies)
-                return field_of(_mapped(low, torch.view_as_complex(matrices)), self.grid)
-            mapped: Tensor = self.cosines(_mapped(self.cosines(fields), matrices), transposed=True)
-            return mapped
-
-
-def _mapped(modes: Tensor, matrices: Tensor) -> Tensor:
-    """Map modes (B, *M, K) by matrices (B, *M, K, K)."""
-    return torch.einsum("b...i,b...io->b...o", modes, matrices)

@@ -27,8 +27,6 @@ class Domain:
     """The domain continues on its other side along each axis; False: it has walls, or nothing is known."""
     steady: bool = False
     """The target is another field, not the next frame of the input."""
-    keep_mean: bool = False
-    """A prediction has the mean over space of its input, channel by channel."""
     patch: int | None = None
     """Points of a patch along an axis; None: `model.patch`."""
 
@@ -44,7 +42,6 @@ class Scale(nn.Module):
         super().__init__()
         self.steady = domain.steady
         self.static = domain.static
-        self.keep_mean = domain.keep_mean and not domain.steady
         shape = (2, domain.channels, *(1,) * len(domain.grid))
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("std", torch.ones(shape))
@@ -68,8 +65,6 @@ class Scale(nn.Module):
 
         The output is the change of the input `u`; of a steady problem, the difference from the mean.
         """
-        if self.keep_mean:
-            change = change - change.mean(dim=tuple(range(2, change.ndim)), keepdim=True)
         shape = (-1, *(1,) * (change.ndim - 2))
         mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
         target = (mean if self.steady else u) + std * change

@@ -12,20 +12,11 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.distributed.group import Ranks, local
 from vastrun.trainer.models.latent_operator import LatentNetwork
 from vastrun.trainer.models.operator import Network
+from vastrun.trainer.stages import sampled
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.stages.sampled import (
-    DistilledOperator,
-    RefinedOperator,
-    SampledOperator,
-    heun_step,
-    loss_weight,
-    noise_level_at,
-    training_level,
-)
 
 _NOISE_LEVELS = 18
 """Number of noise levels in distillation (Song et al. 2023); answers at adjacent levels are made to agree."""
@@ -50,7 +41,7 @@ class DenoisingExamples:
 
 
 @torch.no_grad()
-def denoising_examples(model: SampledOperator, windows: Windows) -> DenoisingExamples:
+def denoising_examples(model: sampled.SampledOperator, windows: Windows) -> DenoisingExamples:
     """Return the frames of the windows as the operator meets them in a rollout.
 
     The first frame is given, each later one follows from the operator's own prediction.
@@ -75,9 +66,9 @@ def denoising_examples(model: SampledOperator, windows: Windows) -> DenoisingExa
 class DenoisingLoss(Objective):
     """Error of the denoiser at random noise levels (Karras et al. 2022)."""
 
-    def __init__(self, operator: SampledOperator) -> None:
+    def __init__(self, operator: sampled.SampledOperator) -> None:
         super().__init__()
-        self.operator: SampledOperator = operator
+        self.operator: sampled.SampledOperator = operator
 
     @property
     def learner(self) -> Network:
@@ -90,16 +81,17 @@ class DenoisingLoss(Objective):
     def forward(self, windows: Windows) -> Tensor:
         """Return the loss (1,)."""
         examples = denoising_examples(self.operator, windows)
-        level = training_level(examples.normal)
+        level = sampled.training_level(examples.normal)
         noisy = examples.clean + _as_column(level, examples.clean) * examples.noise
         clean = self.learner(noisy, level, examples.context, examples.conditions, windows.task)
-        return (_as_column(loss_weight(level), clean) * (clean - examples.clean).square()).mean()[None]
+        errors = _as_column(sampled.loss_weight(level), clean) * (clean - examples.clean).square()
+        return errors.mean()[None]
 
 
 class RefiningLoss(DenoisingLoss):
     """Denoising loss on the operator's residual: target minus prediction."""
 
-    def __init__(self, operator: RefinedOperator) -> None:
+    def __init__(self, operator: sampled.RefinedOperator) -> None:
         super().__init__(operator)
 
     def initialise(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
@@ -133,9 +125,9 @@ class ConsistencyLoss(Objective):
     """Distance between the learner's answer at one noise level and its average's answer at the next lower
     one, which one step of the teacher leads to (Song et al. 2023)."""
 
-    def __init__(self, operator: DistilledOperator) -> None:
+    def __init__(self, operator: sampled.DistilledOperator) -> None:
         super().__init__()
-        self.operator: DistilledOperator = operator
+        self.operator: sampled.DistilledOperator = operator
 
     @property
     def learner(self) -> Network:
@@ -157,7 +149,7 @@ class ConsistencyLoss(Objective):
         noisy = examples.clean + _as_column(high, examples.clean) * examples.noise
         answer = self.learner(noisy, high, **inputs)
         with torch.no_grad():
-            x_low = heun_step(partial(model.teacher, **inputs), noisy, high, low)
+            x_low = sampled.heun_step(partial(model.teacher, **inputs), noisy, high, low)
             aim = model.average(x_low, low, **inputs)
         return (answer - aim).square().mean()[None]
 
@@ -165,7 +157,7 @@ class ConsistencyLoss(Objective):
 def adjacent_levels(normal: Tensor) -> tuple[Tensor, Tensor]:
     """Return two adjacent noise levels (B,), all pairs equally likely, from standard normal numbers."""
     place = (torch.special.ndtr(normal) * (_NOISE_LEVELS - 1)).long().clamp_max(_NOISE_LEVELS - 2)
-    return noise_level_at(place, _NOISE_LEVELS), noise_level_at(place + 1, _NOISE_LEVELS)
+    return sampled.noise_level_at(place, _NOISE_LEVELS), sampled.noise_level_at(place + 1, _NOISE_LEVELS)
 
 
 def _as_column(values: Tensor, like: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Instruments:
     def __init__(self, session: Session, began_s: float) -> None:
         self._session = session
         self._step, self._at_s = session.start, began_s
-        self._memory = MemoryWatch(session.ranks.device)
+        self._retries = 0
         self._gpus: GpuWatch | None = None
         self._max_per_s: float | None = None
         if session.ranks.device.type == "cuda":
@@ -65,9 +65,21 @@ class Instruments:
         return Figures(
             lr=self._session.schedule.rate(step - 1),
             times=self._session.clock.look(),
-            memory=self._memory.look(),
+            memory=self._read_memory(),
             gpus=self._gpus.look() if self._gpus else None,
         )
+
+    def _read_memory(self) -> RankMemory:
+        """Read the memory use, and print a line when memory becomes short."""
+        device = self._session.ranks.device
+        if device.type == "cpu":
+            return RankMemory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
+        if retries > self._retries == 0:
+            print("the memory of this GPU is nearly full, which slows the steps down", flush=True)
+        self._retries = retries
+        peak = torch.cuda.max_memory_allocated(device)
+        return RankMemory(peak_memory_mib=peak / (1 << 20), alloc_retries=retries)
 
     def throughput(self, step: int, at_s: float) -> Throughput:
         """Return the throughput since the last call; the device had done `step` steps at `at_s`."""
@@ -163,21 +175,3 @@ class RankMemory:
     """Peak of tensors on the GPU; without a GPU, of the process."""
     alloc_retries: int | None = None
     """Number of times that the allocator freed cached memory and retried, which waits for the GPU."""
-
-
-class MemoryWatch:
-    """Reads the memory use, and prints a line when memory becomes short."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._retries = 0
-
-    def look(self) -> RankMemory:
-        if self._device.type == "cpu":
-            return RankMemory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        retries = torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0)
-        if retries > self._retries == 0:
-            print("the memory of this GPU is nearly full, which slows the steps down", flush=True)
-        self._retries = retries
-        peak = torch.cuda.max_memory_allocated(self._device)
-        return RankMemory(peak_memory_mib=peak / (1 << 20), alloc_retries=retries)

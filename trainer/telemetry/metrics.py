@@ -76,7 +76,7 @@ class Metrics:
         self._tracker = Tracker(box, job, config)
         self._job = job
         self._mlflow: MlflowTracker | None = None
-        self._tensorboard: TensorBoardWriter | None = None
+        self._tensorboard: Any = None
         self._stage: CurrentStage | None = None
         """The stage whose steps are given; None: the only one."""
 
@@ -95,7 +95,7 @@ class Metrics:
         if self._config.mlflow.mode != "off":
             self._mlflow = MlflowTracker(self._box, self._job, self._config, wandb_id)
         if self._config.tensorboard:
-            self._tensorboard = TensorBoardWriter(self._box / layout.TENSORBOARD, step)
+            self._tensorboard = _summary_writer(self._box / layout.TENSORBOARD, step)
 
     def add(self, point: MetricsPoint) -> None:
         self._write(point.flat(), age_s=time.monotonic() - point.at_s)
@@ -124,7 +124,8 @@ class Metrics:
         if self._mlflow:
             self._mlflow.log(figures, record["at"])
         if self._tensorboard:
-            self._tensorboard.add(int(figures["step"]), figures)
+            for name, value in figures.items():
+                self._tensorboard.add_scalar(name, value, int(figures["step"]))
 
     def _line(self, point: MetricsPoint) -> str:
         throughput = point.throughput
@@ -155,6 +156,7 @@ class Metrics:
             self._tensorboard.close()
         if self._mlflow:
             self._mlflow.finish(exit_code, scores)
+            self._mlflow = None
         return self._tracker.finish(exit_code, scores)
 
     def __enter__(self) -> Metrics:
@@ -166,24 +168,11 @@ class Metrics:
         self.finish(0 if error is None else exit_code_of(reason_of(error)))
 
 
-class TensorBoardWriter:
-    """Writes TensorBoard files. Without its optional package it prints one line."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        """Hide what an earlier start wrote beyond `step`."""
-        self._writer = None
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            print("TensorBoard is off: the package tensorboard is not installed", flush=True)
-            return
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1, flush_secs=10)
-
-    def add(self, step: int, figures: Mapping[str, float]) -> None:
-        if self._writer:
-            for name, value in figures.items():
-                self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        if self._writer:
-            self._writer.close()
+def _summary_writer(folder: Path, step: int) -> Any:
+    """Return TensorBoard's writer, which hides what an earlier start wrote beyond `step`; None without it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        print("TensorBoard is off: the package tensorboard is not installed", flush=True)
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1, flush_secs=10)

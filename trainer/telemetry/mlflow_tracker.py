@@ -18,8 +18,6 @@ from vastrun.trainer.telemetry.tracker import config_of
 
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
 _RUN_TAG = "vastrun.run_id"
-_UNACCEPTED = re.compile(r"[^\w\-. :/]")
-"""Characters that MLflow does not accept in a name."""
 _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -43,26 +41,20 @@ class MlflowTracker:
         os.environ.update({**_VARIABLES, **os.environ})
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
-        self._is_finished = False
 
     def log(self, point: dict[str, Any], at: float) -> None:
         """Queue the finite figures of a point. `at`: epoch seconds."""
         step, at_ms = int(point.get("step", 0)), int(at * 1000)
-        finite = {
-            _UNACCEPTED.sub("_", key): float(value) for key, value in point.items() if math.isfinite(value)
-        }
-        self._queue.put([(key, finite[key], at_ms, step) for key in finite if key != "step"])
+        finite = [(name, float(value)) for name, value in point.items() if math.isfinite(value)]
+        self._queue.put([(_accepted(name), value, at_ms, step) for name, value in finite if name != "step"])
 
     def show(self, pictures: Sequence[Path]) -> None:
         """Queue pictures."""
         for picture in pictures:
             self._queue.put(picture)
 
-    def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> None:
-        """End the MLflow run with the exit code of the training. Safe to repeat: the first call counts."""
-        if self._is_finished:
-            return
-        self._is_finished = True
+    def finish(self, exit_code: int, scores: dict[str, float] | None) -> None:
+        """End the MLflow run with the exit code of the training."""
         self.log({f"scores.{name}": value for name, value in (scores or {}).items()}, time.time())
         self._queue.put(exit_code)
         self._thread.join(60.0)
@@ -87,9 +79,8 @@ class MlflowTracker:
                     continue
             try:
                 client, run = opened = opened or self._open(mlflow)
-                while metrics:
-                    client.log_batch(run, metrics=metrics[:1000])  # its limit
-                    del metrics[:1000]
+                client.log_batch(run, metrics=metrics)
+                metrics = []
                 if isinstance(message, Path):
                     client.log_artifact(run, str(message), "evaluation")
                 elif isinstance(message, int):
@@ -102,8 +93,7 @@ class MlflowTracker:
 
     def _open(self, mlflow: Any) -> tuple[Any, str]:
         """Return a client and the id of the run, which a restart continues."""
-        client = mlflow.MlflowClient(tracking_uri=self._uri)
-        name = self._config.mlflow.experiment
+        client, name = mlflow.MlflowClient(tracking_uri=self._uri), self._config.mlflow.experiment
         found = client.get_experiment_by_name(name)
         experiment = found.experiment_id if found else client.create_experiment(name)
         # Only letters, digits and hyphens: an id of a run is quoted safely.
@@ -117,12 +107,15 @@ class MlflowTracker:
         run: str = client.create_run(experiment, tags=tags, run_name=title).info.run_id
         if not run:
             raise ValueError("the server names no run")
-        config = {**config_of(self._config, self._job.batch), "code": self._job.code}
-        options = params_of(config).items()
-        params = [mlflow.entities.Param(_UNACCEPTED.sub("_", key), value[:500]) for key, value in options]
-        for first in range(0, len(params), 100):  # its limit
-            client.log_batch(run, params=params[first : first + 100])
+        options = params_of({**config_of(self._config, self._job.batch), "code": self._job.code})
+        params = [mlflow.entities.Param(_accepted(key), value[:500]) for key, value in options.items()]
+        client.log_batch(run, params=params)
         return client, run
+
+
+def _accepted(name: str) -> str:
+    """Replace the characters that MLflow does not accept in a name."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
 
 
 def params_of(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -121,14 +121,14 @@ class Profiler:
             if step == window[0]:
                 self._profile.start_trace()
         except _FAULTS as fault:
-            self._drop(window, f"{type(fault).__name__}: {fault}")
+            self._drop(window, fault)
             return False
         return True
 
     def _finish(self, window: range) -> None:
         """End the recording. A thread compresses the trace while the training continues."""
-        raw = self._rank.box / f"{layout.trace_path(window[0])}.raw"
-        raw = raw.with_name(f".{raw.name}.part")
+        trace = self._rank.box / layout.trace_path(window[0])
+        raw = trace.with_name(f".{trace.name}.raw.part")
         assert self._profile is not None
         last = window[-1] - self._heart.first_step  # a heartbeat counts the steps of its stage
         with self._stop.saving():
@@ -141,38 +141,38 @@ class Profiler:
                 _check_size(raw, MAX_RAW_TRACE_BYTES)
             except _FAULTS as fault:
                 _remove(raw)
-                self._drop(window, f"{type(fault).__name__}: {fault}")
+                self._drop(window, fault)
                 return
-        arguments = (window, raw, self._profile)
+        arguments = (window, trace, raw, self._profile)
         self._window = self._profile = None
         self._writer = threading.Thread(target=self._write, args=arguments, name="profile", daemon=True)
         self._writer.start()
 
-    def _write(self, window: range, raw: Path, recorded: profile) -> None:
-        trace = self._rank.box / layout.trace_path(window[0])
-        part = trace.with_name(f".{trace.name}.part")
+    def _write(self, window: range, trace: Path, raw: Path, recorded: profile) -> None:
         try:
-            with raw.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as compressed:
+            with (
+                _replacing(trace, MAX_TRACE_BYTES) as part,
+                raw.open("rb") as source,
+                gzip.open(part, "wb", compresslevel=6) as compressed,
+            ):
                 shutil.copyfileobj(source, compressed, 1 << 20)
-            _check_size(part, MAX_TRACE_BYTES)
-            part.replace(trace)
             sort_by = "self_device_time_total" if torch.cuda.is_initialized() else "self_cpu_time_total"
             table = recorded.key_averages().table(sort_by=sort_by, row_limit=_OPERATIONS)
             write_atomically(self._rank.box / layout.operations_path(window[0]), table, durable=False)
         except _FAULTS as fault:
-            self._drop(window, f"{type(fault).__name__}: {fault}")
+            self._drop(window, fault)
             return
         finally:
             _remove(raw)
-            _remove(part)
         name = trace.relative_to(trace.parents[1])
         print(
             f"profile of steps {window[0]} to {window[-1]}: {name}; open it at https://ui.perfetto.dev",
             flush=True,
         )
 
-    def _drop(self, window: range, fault: str) -> None:
-        print(f"note: no profile of steps {window[0]} to {window[-1]}: {fault}", flush=True)
+    def _drop(self, window: range, fault: Exception | str) -> None:
+        text = fault if isinstance(fault, str) else f"{type(fault).__name__}: {fault}"
+        print(f"note: no profile of steps {window[0]} to {window[-1]}: {text}", flush=True)
         if window is self._window:
             self._window = self._profile = None
 
@@ -197,6 +197,19 @@ class _LabellingHeartbeat(Heartbeat):
             self._label = None
 
 
+@contextmanager
+def _replacing(path: Path, max_bytes: int) -> Iterator[Path]:
+    """Yield a temporary file that replaces `path` at the end. Raises OSError for one above `max_bytes`."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        _check_size(part, max_bytes)
+        part.replace(path)
+    finally:
+        _remove(part)
+
+
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
@@ -206,7 +219,7 @@ def _check_size(path: Path, max_bytes: int) -> None:
     """Raise OSError for a file larger than `max_bytes`."""
     size = path.stat().st_size
     if size > max_bytes:
-        raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
+        raise OSError(f"it is too large ({size >> 20} MiB)")
 
 
 class MemoryHistory:
@@ -217,14 +230,12 @@ class MemoryHistory:
     """
 
     def __init__(self, box: Path, rank: int, memory: Any) -> None:
-        """`memory`: `torch.cuda.memory`, or None to record nothing."""
+        """`memory`: `torch.cuda.memory`."""
         self._path = box / layout.memory_path(rank)
         self._memory = memory
 
     def begin(self) -> None:
         """Start recording."""
-        if self._memory is None:
-            return
         try:
             # Frames of C++ would be looked up one by one when the snapshot is written, for minutes.
             self._memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
@@ -236,18 +247,11 @@ class MemoryHistory:
         """Write the snapshot if the error means that memory ran out."""
         if self._memory is None or not is_out_of_memory(error):
             return
-        part = self._path.with_name(f".{self._path.name}.part")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._memory._dump_snapshot(str(part))
-            size = part.stat().st_size
-            if size > MAX_SNAPSHOT_BYTES:
-                raise OSError(f"{size >> 20} MiB are more than {MAX_SNAPSHOT_BYTES >> 20} MiB")
-            part.replace(self._path)
+            with _replacing(self._path, MAX_SNAPSHOT_BYTES) as part:
+                self._memory._dump_snapshot(str(part))
         except (MemoryError, OSError, RuntimeError) as fault:
             print(f"note: no snapshot of GPU memory was written: {fault}", flush=True)
         else:
             name = self._path.relative_to(self._path.parents[1])
             print(f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz", flush=True)
-        finally:
-            part.unlink(missing_ok=True)

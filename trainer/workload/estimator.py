@@ -23,13 +23,7 @@ from vastrun.trainer.job.workload import WorkloadQuery, strategies_of
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters
-from vastrun.trainer.workload.fakes import (
-    WORKSPACE_BYTES,
-    NullCheckpointer,
-    fake_task,
-    make_fake_ranks,
-    save_tensors_as_cuda,
-)
+from vastrun.trainer.workload import fakes
 from vastrun.trainer.workload.tensors import TensorCounter
 from vastrun.trainer.workload.traced_steps import Trace, TracedSteps, extrapolate, traced_depths, with_depth
 
@@ -50,7 +44,7 @@ def estimate_workloads(query: WorkloadQuery) -> Workloads:
         if isinstance(operator, OwnModel):
             operator.check_options(query.train, query.world_size)
     config, world_size = without_gpu_options(query.train), query.world_size
-    ranks = make_fake_ranks(world_size)
+    ranks = fakes.make_fake_ranks(world_size)
     stage_configs = [config.of_stage(span.name) for span in config.stage_spans]
     parameters = max(map(_count_parameters, stage_configs))
     workloads = [
@@ -111,7 +105,7 @@ def workload_of(trace: Trace, strategy: str, micro_batch: int, *, gpus: bool) ->
     """Return the figures of a traced step."""
     work, peak = trace.work, trace.peak
     if gpus:
-        peak = replace(peak, other=peak.other + WORKSPACE_BYTES)
+        peak = replace(peak, other=peak.other + fakes.WORKSPACE_BYTES)
     return Workload(
         strategy=strategy,
         micro_batch=micro_batch,
@@ -138,7 +132,7 @@ def trace_step(
 
 def _fake_tasks(config: TrainConfig) -> tuple[Task, ...]:
     # TrajectoryTask satisfies the protocol, but its attribute's declared type is narrower than `Source`.
-    return tuple(cast(Task, fake_task(data)) for data in config.data)
+    return tuple(cast(Task, fakes.fake_task(data)) for data in config.data)
 
 
 def _count_parameters(config: TrainConfig) -> int:
@@ -171,8 +165,8 @@ def _session(
         # Not on the meta device, from where fake tensors cannot be moved.
         objective = stages.make(config, domains_of(config, tasks))
         if gpus:
-            save_tensors_as_cuda(objective)
-        session = build_session(ranks, _JOB, config, plan, tasks, objective, NullCheckpointer())
+            fakes.save_tensors_as_cuda(objective)
+        session = build_session(ranks, _JOB, config, plan, tasks, objective, fakes.NullCheckpointer())
     if isinstance(session.model, DistributedDataParallel):
         session.model.register_comm_hook(None, lambda _, bucket: _skip_all_reduce(bucket))
     # An fp16 scaler reads values, and fake tensors have none.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -89,14 +89,8 @@ class TracedSteps:
             self._micro_batch_work[task] for task in schedule.mix.cycle if task in self._micro_batch_work
         ]
         count = accumulation * schedule.turns
-        return Work(
-            *(
-                count * mean(work) + update
-                for work, update in zip(
-                    zip(*(work.parts for work in known), strict=True), self._optimizer_work.parts, strict=True
-                )
-            )
-        )
+        parts = zip(zip(*known, strict=True), self._optimizer_work, strict=True)
+        return Work(*(count * mean(work) + update for work, update in parts))
 
     def _micro_batches(self, step: int) -> Iterator[Windows]:
         schedule = self._session.task_schedule
@@ -124,8 +118,7 @@ class TracedSteps:
         return Work(tensors.flops, tensors.traffic_bytes, tensors.operations)
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Work done so far, or between two moments: FLOPs, bytes moved, operations."""
 
     flops: float
@@ -133,11 +126,7 @@ class Work:
     operations: float
 
     def __sub__(self, other: Work) -> Work:
-        return Work(*(end - start for end, start in zip(self.parts, other.parts, strict=True)))
-
-    @property
-    def parts(self) -> tuple[float, float, float]:
-        return self.flops, self.traffic_bytes, self.operations
+        return Work(*(end - start for end, start in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +168,7 @@ def extrapolate(traces: Mapping[int, Trace], depth: int) -> Trace:
         return traces[depth]
     low, high = (traces[each] for each in _DEPTHS)
     more = depth - _DEPTHS[1]
-    work = (end + more * (end - begin) for begin, end in zip(low.work.parts, high.work.parts, strict=True))
+    work = (end + more * (end - begin) for begin, end in zip(low.work, high.work, strict=True))
     peaks = {
         phase: _plus(peak, low.peaks[phase], peak, more)
         for phase, peak in high.peaks.items()

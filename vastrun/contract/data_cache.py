@@ -39,7 +39,7 @@ class DataCache:
 
         `key`: all that the content depends on; `name`: its name in the log; `checksum`: algorithm, digest.
         """
-        place = self._folder / hashlib.sha256(key.encode()).hexdigest()
+        place = self._place(key)
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -51,6 +51,13 @@ class DataCache:
             yield CachedFile(place, checksum)
         finally:
             os.close(handle)
+
+    def has(self, key: str) -> bool:
+        """Tell whether a complete file is there, without its lock."""
+        return (self._place(key) / _DIGEST).exists()
+
+    def _place(self, key: str) -> Path:
+        return self._folder / hashlib.sha256(key.encode()).hexdigest()
 
     def make_room(self, needed: int) -> bool:
         """Remove entries, the least recently used first, until `needed` bytes are free. Tell if they are."""
@@ -88,7 +95,7 @@ class CachedFile:
         self.part.chmod(0o400)
         self.part.replace(self._place / _CONTENT)
         # Last: a file without a digest does not count.
-        write_atomically(self._place / _DIGEST, f"{digest}\n")
+        write_atomically(self._place / _DIGEST, f"{digest}\n", durable=False)
 
     def keep_copy(self, file: Path) -> None:
         """Turn a copy of a file that was made into an entry, if there is space; a failure is ignored."""

@@ -1,12 +1,13 @@
-"""Data files: what a job's `data:` downloads to a machine, and who is to blame when that fails.
+"""Data files: what a job's `data:` brings to a machine, and who is to blame when that fails.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
@@ -50,6 +51,46 @@ class JobDataFile:
     def shown_url(self) -> str:
         """Return the URL without its query, which may hold a signature."""
         return self.url.partition("?")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentFile:
+    """A file, or a link, that the launcher sends to the data folder."""
+
+    path: str
+    """Path relative to the data folder."""
+    size: int = 0
+    sha256: str = ""
+    executable: bool = False
+    target: str | None = None
+    """Target of a link, relative to the link; None for a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReceipt:
+    """What a machine lacks of the contents that the launcher sends, by their index."""
+
+    missing: tuple[int, ...] = ()
+    at: int = 0
+    """Bytes of the first one that it has."""
+    waits: bool = False
+    """True while another run on the machine receives the same contents."""
+    damaged: int | None = None
+    """A content that arrived with another checksum."""
+
+
+def list_text(files: Iterable[SentFile]) -> str:
+    """Return the list of the files as the machine reads it, a line for each."""
+    return "".join(f"{json.dumps(vars(file))}\n" for file in files)
+
+
+def contents_of(files: Iterable[SentFile]) -> list[list[SentFile]]:
+    """Return the files by content, in their order, without links and empty files."""
+    found: dict[str, list[SentFile]] = {}
+    for file in files:
+        if file.size and file.target is None:
+            found.setdefault(file.sha256, []).append(file)
+    return list(found.values())
 
 
 def path_in_url(url: str) -> str:

@@ -13,10 +13,12 @@ ONSTART_ERRORS = "onstart.err"
 
 INBOX_BUNDLE = "inbox/bundle.tar.gz"
 INBOX_SECRETS = "inbox/secrets.env"
+DATA_PACK = "inbox/data/pack"
 SHIPPED = "shipped"
 NODE_ENV = "node.env"
 
 JOB = "job.json"
+DATA_LIST = "data.jsonl"
 ONSTART = "onstart"
 REARM = "onstart/rearm.sh"
 DEADLINE = "onstart/deadline.sh"

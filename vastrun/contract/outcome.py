@@ -223,7 +223,7 @@ class RestoredSnapshot:
     """The snapshot of a user's program that was put back before its first start."""
 
     step: Step
-    """The program's step when it saved that state."""
+    """The program's step when it saved that state; 0: unknown."""
     first_step: Step | None = None
     """The first step that the program reported after it; None: it reported none."""
 

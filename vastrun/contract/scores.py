@@ -12,9 +12,12 @@ from dataclasses import dataclass
 FLOORS = {
     "persistence": "persistence",
     "spatial_mean": "the mean over space",
-    "training_mean": "the training mean",
     "linear_map": "the best linear map",
-    "kernel_ridge": "kernel ridge",
+    "nearest": "the nearest training trajectory",
+    "interpolation": "interpolation between training trajectories",
+    "solver_half": "our solver on half the points",
+    "solver_quarter": "our solver on a quarter of the points",
+    "solver_eighth": "our solver on an eighth of the points",
 }
 """Predictions without a network, each with its name in texts."""
 TASK_LOSS_PREFIX = "loss."
@@ -38,19 +41,24 @@ def flatten_scores(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, floa
     return {f"{task}.{name}": value for task, scores in by_task.items() for name, value in scores.items()}
 
 
-def lowest_floor(scores: Mapping[str, float]) -> Floor | None:
-    """Return the lowest floor among the scores of one task; None when they hold none."""
-    values = {text: scores.get(f"{name}_nrmse") for name, text in FLOORS.items()}
-    floors = [Floor(name=text, value=value) for text, value in values.items() if value is not None]
+def lowest_floor(scores: Mapping[str, float], part: str = "") -> Floor | None:
+    """Return the lowest floor among the scores of one task; None when they hold none.
+
+    `part`: `unseen_` for those at parameters that were not trained.
+    """
+    floors = [
+        Floor(name=text, value=value)
+        for name, text in FLOORS.items()
+        if (value := scores.get(f"{part}{name}_nrmse")) is not None
+    ]
     return min(floors, key=lambda floor: floor.value, default=None)
 
 
 def compare_with_floor(score: float, floor: Floor) -> str:
     """Format a score compared with its floor: `0.0717, 12.9x better than persistence (0.9279)`."""
-    if score >= floor.value:
-        return f"{score:.4g}, NO better than {floor.name} ({floor.value:.4g})"
     times = f"{floor.value / score:.1f}x" if score else "infinitely"
-    return f"{score:.4g}, {times} better than {floor.name} ({floor.value:.4g})"
+    better = "NO better than" if score >= floor.value else f"{times} better than"
+    return f"{score:.4g}, {better} {floor.name} ({floor.value:.4g})"
 
 
 def scores_by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -81,8 +89,8 @@ def score_lines(scores: Mapping[str, float]) -> list[str]:
 
 def _task_line(scores: Mapping[str, float]) -> str | None:
     floor = lowest_floor(scores)
-    if floor is None:
-        return None
+    if floor is None:  # the validation of a steady problem
+        return f"rollout nRMSE {scores['rollout_nrmse']:.4g}" if scores.keys() == {"rollout_nrmse"} else None
     # A rollout that diverged has no finite error, and JSON no infinity: the record lacks the score.
     score, blind = scores.get("rollout_nrmse"), scores.get("blind_nrmse")
     if score is None:
@@ -92,16 +100,16 @@ def _task_line(scores: Mapping[str, float]) -> str | None:
         )
     without = "" if blind is None else f"; without the sample's parameter: {blind:.4g}"
     comparison = compare_with_floor(score, floor)
-    return f"rollout nRMSE {comparison}{_unseen_part(scores, score)}{without}{_operator_part(scores)}"
+    alone = "; a one-parameter set, which carries no claim" if scores.get("one_parameter_set") else ""
+    return f"rollout nRMSE {comparison}{alone}{_unseen_part(scores)}{without}{_operator_part(scores)}"
 
 
-def _unseen_part(scores: Mapping[str, float], score: float) -> str:
+def _unseen_part(scores: Mapping[str, float]) -> str:
     """Format the score at parameters that were not trained; empty when there are none."""
-    unseen = scores.get("unseen_nrmse")
-    if unseen is None:
+    unseen, floor = scores.get("unseen_nrmse"), lowest_floor(scores, "unseen_")
+    if unseen is None or floor is None:
         return ""
-    times = f", {unseen / score:.2f} times that" if score else ""
-    return f"; at parameters that were not trained: {unseen:.4g}{times}"
+    return f"; at parameters that were not trained: {compare_with_floor(unseen, floor)}"
 
 
 def _operator_part(scores: Mapping[str, float]) -> str:

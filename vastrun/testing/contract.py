@@ -27,15 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.core import Instance
-from vastrun.launcher.core.errors import (
-    BoxError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UnreachableError,
-    UsageError,
-)
+from vastrun.launcher.core import Instance, errors
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Remote, SeesGrowth
 from vastrun.launcher.ssh.client_options import client_words
@@ -70,7 +62,7 @@ class ProviderContract:
         impossible = replace(small_job(), resources=Resources(gpus=64, gpu_memory_gb=10_000))
         try:
             assert not fresh_setup.provider.search(impossible)
-        except NoOfferError as error:
+        except errors.NoOfferError as error:
             assert "64 GPUs" in str(error)
 
     def test_searching_rents_nothing(self, fresh_setup: ProviderSetup) -> None:
@@ -105,7 +97,7 @@ class ProviderContract:
         fresh_setup.provider.destroy(first.id)  # twice is no error
 
         assert _unmetered(fresh_setup.provider.instances()) == _unmetered([second])
-        with pytest.raises(GoneError):
+        with pytest.raises(errors.GoneError):
             fresh_setup.provider.connect(first)
 
     def test_destroying_what_never_was_is_no_error(self, fresh_setup: ProviderSetup) -> None:
@@ -198,7 +190,7 @@ class RemoteContract:
         remotes = [provider.connect(ended) for _ in verbs]
         provider.destroy(ended.id)
         for verb, remote in zip(verbs, remotes, strict=True):
-            with pytest.raises(GoneError):
+            with pytest.raises(errors.GoneError):
                 verb(remote)
         assert ended.id not in [instance.id for instance in provider.instances()]
 
@@ -217,14 +209,14 @@ class RemoteContract:
     @pytest.mark.parametrize("make", ["mkfifo odd", "mkdir odd", "ln -s /dev/zero odd"])
     def test_what_is_no_file_is_not_read(self, shell: Remote, make: str) -> None:
         assert shell.run(f"rm -rf odd && {make}", timeout_s=TIMEOUT_S).exit_code == 0
-        with pytest.raises(BoxError, match="cannot read odd: it is not a file"):
+        with pytest.raises(errors.BoxError, match="cannot read odd: it is not a file"):
             shell.read("odd")
 
     def test_output_that_is_not_text_is_no_error(self, shell: Remote) -> None:
         assert "\N{REPLACEMENT CHARACTER}" in shell.run("printf '\\377'", timeout_s=TIMEOUT_S).stdout
 
     def test_a_command_without_an_answer_in_time_is_unreachable_and_ended(self, shell: Remote) -> None:
-        with pytest.raises(UnreachableError, match="no answer within"):
+        with pytest.raises(errors.UnreachableError, match="no answer within"):
             shell.run("echo $$ >pid; sleep 60", timeout_s=4)  # enough for a busy computer to begin it
         pid = shell.read("pid").decode().strip()
         assert pid.isdigit()
@@ -237,7 +229,7 @@ class RemoteContract:
 
     def test_nothing_of_an_unfinished_file_is_left(self, shell: Remote, tmp_path: Path) -> None:
         before = shell.run("ls -A inbox", timeout_s=TIMEOUT_S).stdout
-        with pytest.raises(ProviderError, match="No such file"):
+        with pytest.raises(errors.ProviderError, match="No such file"):
             shell.put(str(tmp_path / "not here"), "inbox/new")
         assert shell.run("ls -A inbox", timeout_s=TIMEOUT_S).stdout == before
 
@@ -261,7 +253,7 @@ class RemoteContract:
         shell.write("note", b"from the box")
         try:
             access = shell.ssh_access()
-        except UsageError:
+        except errors.UsageError:
             pytest.skip("the machines of this provider have no SSH server")
         command = f"cat {shlex.quote(access.folder)}/note"
         argv = ["ssh", "-F", "none", *client_words(access), "--", access.host, command]

@@ -256,7 +256,7 @@ def _unexplained(
     if any(point.ending == "stays" for point in plan.by_number.values()):
         many.add(Cause.MONEY_LIMIT)  # the money of all its points lasts a minute
         if kinds & {CUT, LAUNCHER, PAUSE}:
-            many.add(Cause.LOST)
+            many |= {Cause.LOST, Cause.OUTPUTS_LOST}
     for cause, count in by_cause.items():
         if cause not in many and count > once[cause]:
             details = [row["detail"] for row in rows.values() if row["cause"] == cause]

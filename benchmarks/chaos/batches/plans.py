@@ -125,7 +125,7 @@ def _troubles(chance: random.Random, bids: bool, points: int) -> Sequence[Troubl
     if chance.random() < 0.25:
         found.append(box(chance, False))
     if bids and chance.random() < 0.7:
-        outbid = Trouble(kind=FAULT, name="outbid", excuses=frozenset({Cause.PREEMPTED}))
+        outbid = Trouble(kind=FAULT, name="outbid", excuses=frozenset({Cause.PREEMPTED, Cause.OUTPUTS_LOST}))
         found.append(replace(outbid, seconds=chance.uniform(0.5, 4.0), after=chance.randrange(2)))
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
         one = fault(chance, False)

@@ -11,34 +11,16 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Identity, Instance, Offer, RentalOrder, errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.image.daemon import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.docker.containers import (
-    ALL_INTERFACES,
-    LABEL,
-    LOCALHOST,
-    NETWORK,
-    OWNER,
-    Container,
-    ContainerBox,
-    container_config,
-    container_limits,
-    read_owner_id,
-)
+from vastrun.launcher.providers.docker import containers
 from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
-from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus, total_resources
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
@@ -86,8 +68,15 @@ class DockerProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            keys=self, describe=self.describe, start_script=lambda order: readable_text(order.onstart)
+            identity=self,
+            keys=self,
+            describe=self.describe,
+            start_script=lambda order: readable_text(order.onstart),
         )
+
+    def identity(self) -> Identity:
+        """Return the daemon's computer: with another DOCKER_HOST, all containers would seem to be gone."""
+        return Identity(account=self._engine.docker_host().name, clock_ahead_s=None)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return the daemon's computer as an offer; with GPUs and several nodes, an offer for each node.
@@ -95,7 +84,7 @@ class DockerProvider:
         Raises NoOfferError with all unmet requirements.
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
-        needed = total_resources(spec)
+        needed = spec.resources.times(spec.nodes)
         # A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the
         # requirements, except for names and memory of GPUs. The box checks them before it trains.
         if remote:
@@ -116,30 +105,30 @@ class DockerProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Create and start a container. Its labels are set at its creation, so no crash can orphan it."""
-        box = ContainerBox(
+        box = containers.ContainerBox(
             name=f"{order.label}.{secrets.token_hex(2)}",
             order=order,
             public_key=self._keys.pair(run_id_in(order.label)).public,
-            owner=read_owner_id(self._state),
+            owner=containers.read_owner_id(self._state),
             shm_gb=max(2.0, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
-            published_at=ALL_INTERFACES if self._engine.host else LOCALHOST,
+            published_at=containers.ALL_INTERFACES if self._engine.host else containers.LOCALHOST,
         )
         if box.network:
             # Those of killed launchers are removed.
-            for network in self._engine.networks(f"{OWNER}={box.owner}"):
+            for network in self._engine.networks(f"{containers.OWNER}={box.owner}"):
                 if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_NETWORK_S:
                     self._engine.remove_network(network.name)
-            self._engine.create_network(box.network, {OWNER: box.owner})
-        self._engine.create(box.name, container_config(box), container_limits(box))
+            self._engine.create_network(box.network, {containers.OWNER: box.owner})
+        self._engine.create(box.name, containers.container_config(box), containers.container_limits(box))
         self._engine.start(box.name)
         try:
             return next(found for found in self.instances() if found.id == box.name)
-        except (StopIteration, UnreachableError) as error:
-            raise UncertainError(f"container {box.name} was created, but cannot be found") from error
+        except (StopIteration, errors.UnreachableError) as error:
+            raise errors.UncertainError(f"container {box.name} was created, but cannot be found") from error
 
     def instances(self) -> Sequence[Instance]:
         """List all containers of this ledger's launchers, in any state."""
-        owned = self._engine.containers(f"{OWNER}={read_owner_id(self._state)}")
+        owned = self._engine.containers(f"{containers.OWNER}={containers.read_owner_id(self._state)}")
         return [_instance(container) for container in owned]
 
     def machine(self, instance_id: str) -> Instance | None:
@@ -153,17 +142,17 @@ class DockerProvider:
             self._engine.start(container.name)
             container = self._find_owned(instance.id)
         if container is None:
-            raise GoneError(f"there is no container {instance.id}")
+            raise errors.GoneError(f"there is no container {instance.id}")
         if container.state in ENDED:
             raise end_error(container, self._log_or_empty(container))
         if container.state != "running":
-            raise UnreachableError(f"container {container.name} is {container.state}")
+            raise errors.UnreachableError(f"container {container.name} is {container.state}")
         if container.ssh_port is None:
-            raise UnreachableError(f"container {container.name} is on no network")
-        run_id = run_id_in(container.labels[LABEL])
+            raise errors.UnreachableError(f"container {container.name} is on no network")
+        run_id = run_id_in(container.labels[containers.LABEL])
         known = self._keys.known_hosts(run_id, container.name)
         login = Login(
-            addresses=[(self._engine.host or LOCALHOST, container.ssh_port)],
+            addresses=[(self._engine.host or containers.LOCALHOST, container.ssh_port)],
             key=self._keys.pair(run_id),
             hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
             user=self.login,
@@ -176,8 +165,11 @@ class DockerProvider:
         if container is not None:
             # The container first: Docker refuses to remove a network that is in use.
             self._engine.remove(container.name)
-            if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
-                self._engine.remove_network(network)
+            if name := container.labels.get(containers.NETWORK):
+                # An image may set the same labels: only a network of this ledger is removed.
+                made = self._engine.networks(f"{containers.OWNER}={containers.read_owner_id(self._state)}")
+                if any(network.name == name for network in made):
+                    self._engine.remove_network(name)
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)
@@ -192,29 +184,26 @@ class DockerProvider:
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
         )
 
-    def _is_own_network(self, name: str) -> bool:
-        """Return whether the network belongs to this ledger: an image may set the same labels."""
-        made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
-        return any(network.name == name for network in made)
-
-    def _find_owned(self, name: str) -> Container | None:
+    def _find_owned(self, name: str) -> containers.Container | None:
         """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""
         container = self._engine.container(name) if _NAME.fullmatch(name) else None
-        is_owned = container is not None and container.labels.get(OWNER) == read_owner_id(self._state)
+        is_owned = container is not None and container.labels.get(
+            containers.OWNER
+        ) == containers.read_owner_id(self._state)
         return container if is_owned else None
 
-    def _log_or_empty(self, container: Container) -> str:
+    def _log_or_empty(self, container: containers.Container) -> str:
         """Return the container's log; empty on errors, which must not hide why it ended."""
-        with suppress(ProviderError):
+        with suppress(errors.ProviderError):
             return self._engine.log(container.name)
         return ""
 
 
-def _instance(container: Container) -> Instance:
-    address = container.addresses.get(container.labels.get(NETWORK, ""))
+def _instance(container: containers.Container) -> Instance:
+    address = container.addresses.get(container.labels.get(containers.NETWORK, ""))
     return Instance(
         id=container.name,
-        label=container.labels[LABEL],
+        label=container.labels[containers.LABEL],
         state=container.state,
         usd_per_hour=0.0,
         rented_at=container.created_at,
@@ -235,7 +224,7 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
     """Return the image's name, and whether it is one of vastrun's. Raises NoOfferError with a hint."""
     if spec.image is not None:
         if not engine.has_image(spec.image):
-            raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
+            raise errors.NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
     # Variants for GPUs also train without them.
     on_gpus = spec.resources.gpus > 0
@@ -252,7 +241,7 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         if built is not None:
             return built.reference or built.id, True
     known = " or ".join(variants)
-    raise NoOfferError(
+    raise errors.NoOfferError(
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
         hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
     )

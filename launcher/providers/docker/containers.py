@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core import RentalOrder
-from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.signatures import stored_text
 from vastrun.launcher.providers.hardware import CPU_ONLY
 from vastrun.launcher.providers.onstart import onstart_text
-from vastrun.launcher.ssh.keys import write_once
 
 SSH_PORT = 22
 LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
@@ -134,15 +133,7 @@ class DockerHost:
 
 def read_owner_id(state: Path) -> str:
     """Return a random id for the ledger in this folder, shared by its launchers. Raises StorageError."""
-    path = state / "docker-owner"
-    try:
-        if not path.exists():
-            write_once(path, secrets.token_hex(8).encode())
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(
-            f"cannot read the id that marks this ledger's containers: {error}", hint=f"remove {path}"
-        ) from error
+    return stored_text(state / "docker-owner", lambda: secrets.token_hex(8)).strip()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,7 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.records import write_json
-from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.presence import is_locked
 from vastrun.launcher.package_files import onstart_dir
@@ -90,7 +83,7 @@ class LocalProvider:
         """
         wants, hint = missing_requirement()
         if wants:
-            raise NoOfferError(f"`local` {wants}", hint=hint)
+            raise errors.NoOfferError(f"`local` {wants}", hint=hint)
         hardware, computer = read_hardware(self._root, visible=self._visible_gpus), "this computer"
         return node_offers(
             spec,
@@ -152,8 +145,8 @@ class LocalProvider:
         record = _read_record(box)
         if record is None:
             if box.is_dir():
-                raise UnreachableError(f"{instance.id} has no record: it can only be destroyed")
-            raise GoneError(f"no such box: {instance.id}")
+                raise errors.UnreachableError(f"{instance.id} has no record: it can only be destroyed")
+            raise errors.GoneError(f"no such box: {instance.id}")
         self._ensure_lease(box, record)
         return LocalRemote(box, self._environment(box, record))
 
@@ -164,16 +157,16 @@ class LocalProvider:
         try:
             done = _bash(script, "end", instance_id, str(box), env=self._inherited, timeout_s=_DESTROY_S)
         except subprocess.TimeoutExpired as error:
-            raise ProviderError(f"{box} could not be removed within {_DESTROY_S:.0f} s") from error
+            raise errors.ProviderError(f"{box} could not be removed within {_DESTROY_S:.0f} s") from error
         except OSError as error:
             raise box_error(error) from error
         if box.exists():
-            raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
+            raise errors.ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
 
     def _box(self, instance_id: str) -> Path:
         # The id may come from a ledger that somebody edited, and `destroy` removes this folder.
         if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
-            raise ProviderError(f"not the id of a local box: {instance_id!r}")
+            raise errors.ProviderError(f"not the id of a local box: {instance_id!r}")
         return self._root / instance_id
 
     def _ensure_lease(self, box: Path, record: Mapping[str, Any]) -> None:
@@ -184,17 +177,17 @@ class LocalProvider:
             environment = self._environment(box, record)
             done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=30.0)
         except subprocess.TimeoutExpired as error:
-            raise UncertainError(f"the lease of {box.name} did not start in time") from error
+            raise errors.UncertainError(f"the lease of {box.name} did not start in time") from error
         except OSError as error:
             if not box.is_dir():
-                raise GoneError(f"no such box: {box.name}") from error
+                raise errors.GoneError(f"no such box: {box.name}") from error
             raise box_error(error) from error
         if done.returncode < 0:  # an expired lease kills the whole box, including its starter
-            raise GoneError(f"no such box: {box.name}: its lease has expired")
+            raise errors.GoneError(f"no such box: {box.name}: its lease has expired")
         if not (box / layout.LEASE_SCRIPT).is_file():  # another process is removing the folder
-            raise UnreachableError(f"{box.name} has no lease script: it can only be destroyed")
+            raise errors.UnreachableError(f"{box.name} has no lease script: it can only be destroyed")
         if done.returncode != 0:
-            raise ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
+            raise errors.ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
 
     def _environment(self, box: Path, record: Mapping[str, Any]) -> dict[str, str]:
         variables = {"VASTRUN_BOX": str(box), "VASTRUN_INSTANCE": box.name, "VASTRUN_PYTHON": self._python}

@@ -10,7 +10,8 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
@@ -21,6 +22,7 @@ from vastrun.launcher.gate import caps
 
 TOOLS = ("bash", "setsid", "flock", "tar")
 """Programs that the scripts of a box use."""
+_CHECK_INTERVAL_S = 0.5
 
 
 class LocalRemote:
@@ -29,6 +31,7 @@ class LocalRemote:
     def __init__(self, box: Path, env: Mapping[str, str]) -> None:
         self._box = box
         self._env = env
+        self._check: Callable[[], None] = lambda: None
         self._watched = ""
         """Path of the file that `has_grown` was asked about."""
         self._read_to: int | None = None
@@ -47,7 +50,7 @@ class LocalRemote:
                 start_new_session=True,
             )
             try:
-                process.wait(timeout_s)
+                self._wait(process, time.monotonic() + timeout_s)
             except subprocess.TimeoutExpired as error:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -56,6 +59,22 @@ class LocalRemote:
             stdout, stderr = _read_output(out), _read_output(err)
         self._check_exists()
         return CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def abort(self) -> None:
+        """Do nothing: a command is not waited for without the check."""
+
+    def _wait(self, process: subprocess.Popen[bytes], until: float) -> None:
+        while True:
+            try:
+                process.wait(max(0.0, min(_CHECK_INTERVAL_S, until - time.monotonic())))
+                return
+            except subprocess.TimeoutExpired:
+                self._check()  # what it raises leaves the command to itself, as a connection that is lost
+                if time.monotonic() >= until:
+                    raise
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return a shell in the folder, with the box's environment."""

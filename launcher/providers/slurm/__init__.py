@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder, Run
 from vastrun.launcher.core.errors import (
+    AccountMismatchError,
     ConfigFileError,
     EndedError,
     GoneError,
@@ -27,9 +28,14 @@ from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
-from vastrun.launcher.providers.slurm.batch import JobOrder, end_of, wait_reason
+from vastrun.launcher.providers.slurm.batch import (
+    REJECTED_HINT,
+    JobOrder,
+    end_of,
+    wait_reason,
+)
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
-from vastrun.launcher.providers.slurm.login_node import BoxLocation, LoginNode, SlurmRemote
+from vastrun.launcher.providers.slurm.login_node import LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
@@ -56,14 +62,16 @@ class SlurmProvider:
         *,
         clock: Clock,
         uptime: Callable[[], float] = time.monotonic,
+        runs: Callable[[], Sequence[Run]] = tuple,
     ) -> None:
         """`python`: interpreter that trains on this computer, and in jobs if this is a login node."""
         self.free = price(settings, 1) == 0
         self._settings, self._clock, self._uptime = settings, clock, uptime
         self._python = settings.python or (python if settings.login is None else "python3")
+        self._notes: Sequence[str] = ()
         self._node = LoginNode(settings, state, environ)
         where = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
-        self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime)
+        self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime, runs)
 
     @classmethod
     def of(cls, context: ProviderContext) -> SlurmProvider:
@@ -73,40 +81,55 @@ class SlurmProvider:
         if loaded.faults:
             raise ConfigFileError(tuple(loaded.faults))
         settings, environ = loaded.settings.slurm, context.environ
-        return cls(
-            settings, context.state, environ, context.python, clock=context.clock, uptime=context.uptime
-        )
+        clock, uptime, runs = context.clock, context.uptime, context.runs
+        return cls(settings, context.state, environ, context.python, clock=clock, uptime=uptime, runs=runs)
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(describe=self.describe, identity=self, end_of=self.end_of)
+        return Abilities(
+            describe=self.describe,
+            identity=self,
+            end_of=self.end_of,
+            notes=lambda: self._notes,
+        )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return an offer for each partition that fits the job.
+        """Return an offer for each partition in which Slurm accepts the job, with its expected start.
 
         Raises NoOfferError with the reasons of all partitions.
         """
+        if spec.nodes > 1 and self._settings.container == "pyxis":
+            hint = "vastrun config set slurm.container apptainer"
+            raise NoOfferError("pyxis runs a job's image on one node", hint=hint)
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
-        found = partition_offers(spec, partitions, self._settings, free_gb)
-        return [replace(offer, image=image) for offer in found]
+        found, self._notes = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
+        lacking, disk_gb = list(self._notes), spec.resources.disk_gb
+        if free_gb is not None and free_gb < disk_gb:
+            lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk"]
+            lacking += [] if found else self._notes
+        elif found:
+            return [replace(offer, image=image, place=self._node.folder) for offer in found]
+        raise NoOfferError(
+            f"no partition fits the job: {join_names(lacking) or 'there is none'}", hint=REJECTED_HINT
+        )
 
     def rent(self, order: RentalOrder) -> Instance:
         """Submit a job. Its label is part of the submission, so no crash can orphan it."""
         share = NodeShare.of(order.offer.id)
         if share is None:
             raise NoOfferError(f"{order.offer.id} is not an offer of Slurm")
+        if order.offer.place not in ("", self._node.folder):
+            raise NoOfferError(f"slurm.folder is no longer {order.offer.place}")
         token = secrets.token_hex(4)
         ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
         # Slurm gives all nodes of a job at once, with node 0: a node of its own cannot be added later.
         if order.nodes and order.nodes[0] != order.label:
             raise NoOfferError("the job of node 0 no longer has this node")
-        partitions, _ = self._slurm.market()
         batch = JobOrder(
             ids=tuple(ids),
             order=order,
             share=share,
-            max_s=next((one.max_s for one in partitions if one.name == share.partition), None),
             folder=self._node.folder,
             python=self._python,
             settings=self._settings,
@@ -138,6 +161,12 @@ class SlurmProvider:
         if job is not None and job.is_pending:
             raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:
+            folder = self._slurm.folder_of(instance.id)
+            if folder != self._node.folder:
+                hint = "resume the run where that folder is; its job goes on until its lease ends"
+                raise AccountMismatchError(
+                    f"the run's folder {folder} is not on {self._node.name}", hint=hint
+                )
             raise UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
@@ -182,8 +211,12 @@ class SlurmProvider:
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
         """Return why the job ended; None while it runs, or when Slurm no longer knows."""
-        job = self._slurm.queue().job(instance_id)
-        return None if job is None else self._end_of(job)
+        queue = self._slurm.queue()
+        job = queue.job(instance_id)
+        # A job that completed when its lease had removed the box was not told to.
+        if job is None or (job.state == "COMPLETED" and queue.box(instance_id) is None):
+            return None
+        return self._end_of(job)
 
     def _end_of(self, job: SlurmJob) -> MachineEnd | None:
         if job.is_ending:
@@ -227,17 +260,17 @@ class SlurmProvider:
 
     def _shell(self, instance: Instance, job_id: int | None) -> SlurmRemote:
         """Return a shell for the box. `job_id`: the running job; None when it has ended."""
-        place = BoxLocation(root=f"{self._node.folder}/{instance.id}", job=job_id)
+        root = f"{self._slurm.folder_of(instance.id)}/{instance.id}"
         env = {
-            "VASTRUN_BOX": place.root,
+            "VASTRUN_BOX": root,
             "VASTRUN_INSTANCE": instance.id,
             "VASTRUN_PROVIDER": self.name,
             "VASTRUN_PYTHON": self._python,
         }
-        inner = self._node.remote(place.root, env, lambda: self.machine(instance.id) is None)
+        inner = self._node.remote(root, env, lambda: self.machine(instance.id) is None)
         # The login node's identity says nothing about the job's node.
         remote = with_abilities(SlurmRemote, inner, without=("identity",))
-        return remote(inner, place, self._node, lambda: self._is_over(instance.id))
+        return remote(inner, root, job_id, self._node, lambda: self._is_over(instance.id))
 
     def _is_over(self, instance_id: str) -> bool:
         job = self._slurm.queue().job(instance_id)

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.launcher.core import LABEL_PREFIX, Cause, MachineEnd, RentalOrder
-from vastrun.launcher.core.errors import (
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Cause, MachineEnd, RentalOrder, errors
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
 from vastrun.launcher.providers.slurm.offers import NodeShare
 
-RENDEZVOUS = ".rendezvous"
-"""File in the box of node 0 with the rendezvous address."""
 SIGNAL_S = 90
 """Seconds between SIGTERM and the end of a job."""
-_START_S = 120.0
-"""Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
 _WAIT_REASONS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
     "Priority": "other jobs come first",
     "Dependency": "another job has to end first",
-    "BeginTime": "its start time is later",
     "JobHeldUser": "it is held: scontrol release starts it",
     "JobHeldAdmin": "the site holds it",
-    "PartitionTimeLimit": "its time limit is above the partition's",
-    "PartitionNodeLimit": "it needs more nodes than its partition allows",
     "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "the nodes are down, drained or reserved",
-    "NodeDown": "the node is down",
-    "BadConstraints": "no node meets its constraints",
-    "Reservation": "a reservation has the nodes",
-    "Licenses": "it waits for a licence",
 }
 _LIMITS = ("QOS", "Assoc", "MaxJobs", "MaxGRES")
 _END_STATES: Mapping[str, tuple[Cause, str]] = {
@@ -55,21 +35,14 @@ _END_STATES: Mapping[str, tuple[Cause, str]] = {
     "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "was killed: it exceeded its memory limit"),
     "FAILED": (Cause.HOST, "ended with an error of its batch script"),
     "REVOKED": (Cause.LOST, "was moved to another cluster"),
-    "COMPLETED": (Cause.LOST, "ended with exit code 0"),
+    # Its script ends by itself only when it is told to, or when its boxes are gone.
+    "COMPLETED": (Cause.PREEMPTED, "was told to end (SIGTERM) before its time limit"),
 }
-_NOT_OFFERED = (
-    *("node configuration is not available", "Node count specification", "Memory specification"),
-    *("nvalid partition", "nvalid generic resource", "nvalid gres", "MaxGRES"),
-    *("time limit is invalid", "partition is down"),
+REJECTED_HINT = (
+    "vastrun config set slurm.sbatch '[--account=NAME]' names your account, and `sinfo` lists the partitions"
 )
-_NOT_ALLOWED = ("ccount", "QOS", "qos", "ssociation", "Access", "not permitted", "ermission", "policy")
 _NO_RESPONSE = (
-    "Unable to contact",
-    "timed out",
-    "Connection refused",
-    "communication",
-    "try again",
-    "Zero Bytes",
+    *("Unable to contact", "timed out", "Connection refused", "communication", "try again", "Zero Bytes"),
 )
 _NOT_INSTALLED = ("command not found", "not found", "configuration source")
 """Messages when Slurm's commands are missing or not configured."""
@@ -80,47 +53,26 @@ class JobOrder:
     """Order for one job."""
 
     ids: tuple[str, ...]
-    """Ids of its instances, by node."""
+    """Ids of its instances, by node; the first one gives the job its name."""
     order: RentalOrder
     share: NodeShare
-    max_s: float | None
-    """Maximum seconds of a job in the partition; None: no limit."""
     folder: str
     """Absolute path of the boxes' folder on the shared disk."""
     python: str
     settings: SlurmSettings
 
-    @property
-    def instance_id(self) -> str:
-        """Instance of node 0, which gives the job its name."""
-        return self.ids[0]
-
-    @property
-    def minutes(self) -> int:
-        """Time limit in minutes: that of the lease plus a margin, within the partition's limit."""
-        lease_s = float(self.order.env["LEASE_LIFE_S"])
-        max_s = math.inf if self.max_s is None else max(self.max_s, lease_s)
-        return max(1, math.ceil(min(lease_s + _START_S, max_s) / 60))
-
 
 def sbatch_options(batch: JobOrder) -> Sequence[str]:
     """Return the options of `sbatch`. The user's options come last, since the last of two counts."""
-    share = batch.share
     return (
         "--parsable",
         f"--comment={batch.order.label}",
-        f"--job-name={LABEL_PREFIX}{batch.instance_id}",
-        f"--partition={share.partition}",
-        f"--time={batch.minutes}",
+        f"--job-name={LABEL_PREFIX}{batch.ids[0]}",
         f"--signal=B:TERM@{SIGNAL_S}",
         # A requeued job would find the box of its previous start.
         "--no-requeue",
-        f"--nodes={len(batch.ids)}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={share.cores}",
-        *([f"--mem={share.memory_mb}M"] if share.memory_mb else []),
-        *([f"--gres={share.gres}"] if share.gpus else []),
         "--output=/dev/null",
+        *batch.share.options(len(batch.ids)),
         *batch.settings.sbatch,
     )
 
@@ -135,16 +87,16 @@ def batch_script(batch: JobOrder) -> str:
         f"instances=({shlex.join(batch.ids)})",
         f"labels=({shlex.join(batch.order.nodes or (batch.order.label,))})",
         f"cores={batch.share.cores}",
-        f"seconds={batch.minutes * 60}",
+        f"seconds={batch.share.minutes * 60}",
         f"environment=({shlex.join(environment)})",
         f"around=({shlex.join(_container_command(batch))})",
         f"lease={shlex.quote(batch.order.onstart)}",
-        f"server={shlex.quote(_script('server'))}",
+        f"server={shlex.quote(script('server'))}",
         "prepare() {",
         "  :",
         *batch.settings.setup,
         "}",
-        _script("job"),
+        script("job"),
     )
     return "\n".join(lines)
 
@@ -154,7 +106,7 @@ def ask_argv(accept_s: float, limit_s: float, command: str) -> Sequence[str]:
 
     `accept_s`: seconds for the job to accept the command. `limit_s`: seconds for the command.
     """
-    return ("bash", "--norc", "-c", _script("ask"), "ask", f"{accept_s:.0f}", f"{limit_s:.3f}", command)
+    return ("bash", "--norc", "-c", script("ask"), "ask", f"{accept_s:.0f}", f"{limit_s:.3f}", command)
 
 
 def _container_command(batch: JobOrder) -> Sequence[str]:
@@ -163,21 +115,15 @@ def _container_command(batch: JobOrder) -> Sequence[str]:
     if batch.settings.container is None or image is None:
         return ()
     if batch.settings.container == "pyxis":
-        mounts = f"--container-mounts={folder}:{folder}"
-        return (
-            "srun",
-            "--overlap",
-            "--ntasks=1",
-            f"--container-image={image}",
-            mounts,
-            "--no-container-mount-home",
-        )
+        step = ("srun", "--overlap", "--ntasks=1", f"--container-image={image}")
+        return (*step, f"--container-mounts={folder}:{folder}", "--no-container-mount-home")
     gpus = ("--nv",) if batch.share.gpus else ()
     where = image if image.startswith("/") or "://" in image else f"docker://{image}"
     return ("apptainer", "exec", *gpus, "--bind", f"{folder}:{folder}", where)
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return one of the provider's shell scripts."""
     return (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
 
 
@@ -201,37 +147,31 @@ def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | N
     where = f" on {job.nodes}" if job.nodes else ""
     name, node = down or ("", None)
     how = how.replace("its node", f"its node {name}") if name else how
+    how += f" ({job.reason})" if job.reason else ""
     return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
 
 
-def query_error(printed: str) -> ProviderError:
+def query_error(printed: str) -> errors.ProviderError:
     """Return the error of a failed query: a failure never counts as an empty list."""
     message = summarize_errors(printed)
     if any(word in message for word in _NOT_INSTALLED) and not any(word in message for word in _NO_RESPONSE):
         return not_installed_error(message)
-    return UnreachableError(f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER)
+    return errors.UnreachableError(
+        f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER
+    )
 
 
-def order_error(printed: str) -> VastrunError:
+def order_error(printed: str) -> errors.VastrunError:
     """Return the error of a failed `sbatch`; UncertainError when the job may exist."""
     message = summarize_errors(printed)
     if any(word in message for word in _NO_RESPONSE):
-        return UncertainError(f"Slurm did not answer: {message}")
-    if any(word in message for word in _NOT_OFFERED):
-        return NoOfferError(
-            f"Slurm rejected the job: {message}", hint="vastrun plan JOB.yaml --provider slurm"
-        )
-    if any(word in message for word in _NOT_ALLOWED):
-        hint = "name your account or QOS: vastrun config set slurm.sbatch '[--account=NAME]'"
-        return ProviderError(f"Slurm rejected the job: {message}", hint=hint, cause=Cause.USER_ERROR)
-    if "command not found" in message:
-        return not_installed_error(message)
-    return ProviderError(f"Slurm rejected the job: {message or 'no reason given'}")
+        return errors.UncertainError(f"Slurm did not answer: {message}")
+    return errors.NoOfferError(f"Slurm rejected the job: {message or 'no reason given'}", hint=REJECTED_HINT)
 
 
-def not_installed_error(message: str) -> ProviderError:
+def not_installed_error(message: str) -> errors.ProviderError:
     """Return the error of a computer without Slurm's commands."""
     hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
     # The last part is the reason; the parts before it are attempts.
     why = message.rpartition("; ")[2]
-    return ProviderError(f"no Slurm here: {why}", hint=hint)
+    return errors.ProviderError(f"no Slurm here: {why}", hint=hint)

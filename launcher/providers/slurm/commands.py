@@ -6,26 +6,24 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.core import LABEL_PREFIX
+from vastrun.launcher.core import LABEL_PREFIX, Run
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.core.labels import label_of, leader_id, ledger_in, member_id, run_id_in
 from vastrun.launcher.gate import slurm as gate
-from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
+from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob, StartEstimate
 from vastrun.launcher.providers.slurm.batch import (
-    RENDEZVOUS,
     JobOrder,
     batch_script,
     order_error,
     query_error,
     sbatch_options,
+    script,
 )
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 
 _ORDERS = ".orders"
 """Folder of batch scripts during their submission."""
 _OVER = ".over"
-_ONE_WORD = "! -name '*[!A-Za-z0-9_.+-]*'"
-"""Filter for `find`: a name with a line break would become two rows."""
 _SIGNAL_S = 10.0
 _LOGIN_VARIABLES = (
     'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}'
@@ -79,10 +77,17 @@ class SlurmCommands:
     """Queries raise UnreachableError without a response; `submit` UncertainError when a job may exist."""
 
     def __init__(
-        self, node: LoginNode, job_environment: Mapping[str, str], uptime: Callable[[], float]
+        self,
+        node: LoginNode,
+        job_environment: Mapping[str, str],
+        uptime: Callable[[], float],
+        runs: Callable[[], Sequence[Run]],
     ) -> None:
-        """`job_environment`: variables that a job inherits when the login node is this computer."""
-        self._node, self._uptime = node, uptime
+        """`job_environment`: variables that a job inherits when the login node is this computer. `runs`:
+        returns the open runs."""
+        self._node, self._uptime, self._runs = node, uptime, runs
+        self._places: Mapping[str, str] = {}
+        """Folder of the boxes of each open run, by its label: the setting may have changed since."""
         # A job inherits the environment of `sbatch`, so the user's secrets must not be in it.
         variables = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {variables if node.address is None else _LOGIN_VARIABLES}"
@@ -94,17 +99,10 @@ class SlurmCommands:
         """Query the user's jobs and boxes."""
         user = '--user="$(id -un)"'
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
-        folder = shlex.quote(self._node.folder)
-        boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' {_ONE_WORD} -printf '%T@ %f\\n'"
-        # A box wrote this file: only a regular file is read, and only characters that stay on the line.
-        file = f'{folder}/"$name"/{RENDEZVOUS}'
-        where = f"$([ -f {file} ] && head -c 300 {file} 2>&- | LC_ALL=C tr -cd 'A-Za-z0-9._:[]-')"
-        meet = f'while read -r at name; do echo "$at $name {where}"; done'
-        ended = f"{folder}/{_OVER}"
-        over = f"if [ -e {ended} ]; then find {ended} -type f {_ONE_WORD} -printf '%T@ .%f\\n'; fi"
-        jobs, left = self._query_with_disk(
-            squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @"
-        )
+        offers = {run.label: run.offer for run in self._runs() if run.offer is not None}
+        self._places = {label: offer.place for label, offer in offers.items() if offer.place.startswith("/")}
+        folders = shlex.join(dict.fromkeys([self._node.folder, *self._places.values()]))
+        jobs, left = self._query_with_disk(squeue, f"folders=({folders})\n{script('boxes')}")
         queue = SlurmQueue(jobs=gate.parse_jobs(jobs, LABEL_PREFIX), boxes=gate.parse_boxes(left))
         self._last_queue = (self._uptime(), queue)
         for job in queue.jobs:
@@ -113,6 +111,11 @@ class SlurmCommands:
             elif not job.is_over:
                 self._ran_on[job.id] = job.nodes
         return queue
+
+    def folder_of(self, instance_id: str) -> str:
+        """Return the absolute path of the folder with the instance's box."""
+        label = LABEL_PREFIX + first_node_id(instance_id).rpartition(".")[0]
+        return self._places.get(label, self._node.folder)
 
     def recent_queue(self) -> SlurmQueue:
         """Return the last snapshot while it is fresh: a call of connect() follows one of machine()."""
@@ -127,6 +130,19 @@ class SlurmCommands:
         free = f"{nearest}; df -Pk \"$d\" | awk 'NR == 2 {{ print $4 }}'"
         rows, left = self._query_with_disk(f"sinfo --noheader --exact -o '{gate.PARTITION_FIELDS}'", free)
         return gate.parse_partitions(rows), gate.parse_free_gb(left)
+
+    def test(self, jobs: Sequence[Sequence[str]]) -> list[StartEstimate]:
+        """Ask the scheduler about jobs with these options of `sbatch`; submits none.
+
+        Raises UnreachableError.
+        """
+        asked = "\n".join(f"estimate {shlex.join(options)}" for options in jobs)
+        lines = (f"around=({self._clean})", script("estimate"), asked, "echo @")
+        starts = gate.parse_starts(self._node.query("\n".join(lines)), len(jobs))
+        for start in starts:
+            if isinstance(order_error(start.refusal), UncertainError):
+                raise query_error(start.refusal)
+        return starts
 
     def failed_node(self, job: SlurmJob) -> tuple[str, int] | None:
         """Return name and index of the node that failed; None for a single node, or when it is unknown.
@@ -160,7 +176,7 @@ class SlurmCommands:
 
     def submit(self, batch: JobOrder) -> None:
         """Submit the job. Raises NoOfferError, ProviderError; UncertainError when the job may exist."""
-        file = f"{_ORDERS}/{batch.instance_id}.sh"
+        file = f"{_ORDERS}/{batch.ids[0]}.sh"
         folder, path = shlex.quote(batch.folder), shlex.quote(f"{batch.folder}/{file}")
         self._node.query(f"umask 077 && mkdir -p {folder}/{_ORDERS}")
         self._node.write(file, batch_script(batch).encode())
@@ -178,7 +194,7 @@ class SlurmCommands:
 
     def release_node(self, instance_id: str) -> None:
         """Mark the node as released; its job continues on the other nodes."""
-        folder = shlex.quote(self._node.folder)
+        folder = shlex.quote(self.folder_of(instance_id))
         self._node.query(f"mkdir -p {folder}/{_OVER} && : >{folder}/{_OVER}/{shlex.quote(instance_id)}")
 
     def cancel(self, job: SlurmJob) -> None:
@@ -192,15 +208,16 @@ class SlurmCommands:
     def remove(self, instance_id: str) -> None:
         """Delete the box's folder."""
         self._last_queue = None
-        root = shlex.quote(f"{self._node.folder}/{instance_id}")
+        folder = self.folder_of(instance_id)
+        root = shlex.quote(f"{folder}/{instance_id}")
         run, dot, rest = instance_id.partition(".")
         # With node 0, the marks of released nodes are deleted, too: their job has ended.
-        noted = f"{shlex.quote(self._node.folder)}/{_OVER}/{run}-n*{dot}{rest}"
+        noted = f"{shlex.quote(folder)}/{_OVER}/{run}-n*{dot}{rest}"
         self._node.query(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=600.0)
 
     def _query_with_disk(self, question: str, about_the_disk: str) -> tuple[str, str]:
         """Return the output of a Slurm query and of a command about the disk, in one round trip."""
-        done = self._node.run(f"{question} && echo @ && echo @@ && {{ {about_the_disk}; }}")
+        done = self._node.run(f"{question} && echo @ && echo @@ && {{ {about_the_disk}\n}}")
         if done.exit_code != 0:
             raise query_error(done.stderr)
         first, _, second = done.stdout.partition("@@\n")

@@ -176,28 +176,19 @@ class LoginNode:
             raise UnreachableError(f"{self.name}: {error}", cause=Cause.PROVIDER) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoxLocation:
-    """Location of a box."""
-
-    root: str
-    """Absolute path of its folder."""
-    job: int | None
-    """Id of its running job; None when that has ended."""
-
-
 class SlurmRemote:
     """The Remote port for a job's box, which stays readable after the end of the job."""
 
     def __init__(
-        self, inner: Remote, location: BoxLocation, node: LoginNode, is_over: Callable[[], bool]
+        self, inner: Remote, root: str, job: int | None, node: LoginNode, is_over: Callable[[], bool]
     ) -> None:
-        """`inner`: shell on the login node, in the box's folder. `is_over`: asks Slurm if the job ended."""
-        self._inner, self._location, self._node, self._is_over = inner, location, node, is_over
+        """`inner`: shell on the login node, in the box's folder `root`. `job`: its running job; None: it has
+        ended. `is_over`: asks Slurm if the job ended."""
+        self._inner, self._root, self._job, self._node, self._is_over = inner, root, job, node, is_over
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command on the job's node to its end; kill it after `timeout_s`."""
-        if self._location.job is None:
+        if self._job is None:
             return self._inner.run(command, timeout_s=timeout_s)
         words = shlex.join(ask_argv(_ACCEPT_TIMEOUT_S, timeout_s, command))
         done = self._inner.run(words, timeout_s=2 * _ACCEPT_TIMEOUT_S + timeout_s + 30.0)
@@ -216,19 +207,14 @@ class SlurmRemote:
         """Return a shell in the job's allocation; for an ended job, in its box on the shared disk."""
         self._inner.read(layout.LEASE_STATE)  # raises GoneError when the box is gone
         words = ["bash", "-c", command or LOGIN_SHELL]
-        if self._location.job is not None:
-            step = (
-                "--overlap",
-                f"--jobid={self._location.job}",
-                "--ntasks=1",
-                f"--chdir={self._location.root}",
-            )
+        if self._job is not None:
+            step = ("--overlap", f"--jobid={self._job}", "--ntasks=1", f"--chdir={self._root}")
             words = ["srun", "--quiet", *step, *([] if command else ["--pty"]), *words]
         if self._node.address is None:
-            return LocalProgram(argv=words, cwd=self._location.root, env=self._node.environment)
+            return LocalProgram(argv=words, cwd=self._root, env=self._node.environment)
         login, address = self._node.login(), (self._node.address.host, self._node.address.port)
         line = f"exec bash -lc {shlex.quote('exec ' + shlex.join(words))}"
-        argv = login_argv(login, address, self._location.root, line)
+        argv = login_argv(login, address, self._root, line)
         return LocalProgram(argv=[word if word != "-T" or command else "-t" for word in argv])
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:

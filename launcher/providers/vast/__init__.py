@@ -92,7 +92,6 @@ class VastProvider:
     def abilities(self) -> Abilities:
         return Abilities(
             account=self,
-            bids=self,
             charged=partial(accounts.charges_of, self.api),
             backups=partial(accounts.backups_of, self.api),
             host_log=self,
@@ -226,12 +225,6 @@ class VastProvider:
             finally:
                 # Also after an error: the request may have arrived, and a cached list would show the machine.
                 self._rows.invalidate()
-
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        try:
-            self.api.change_bid(instance_id, usd_per_hour)
-        finally:
-            self._rows.invalidate()  # its price and its state change
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)

@@ -6,17 +6,9 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from vastrun.launcher.core import AccountStatus, Charge, Identity
-from vastrun.launcher.core.errors import (
-    AuthError,
-    GoneError,
-    KeyNotAttachedError,
-    ProviderError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import AccountStatus, Charge, Identity, errors
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
@@ -40,56 +32,44 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
     Raises AuthError when the key is rejected.
     """
     user = api.account()
+    cheapest = ("dph_total", "asc")
+    # A read-only call for each category that has one; writes cannot be probed.
+    probes: dict[str, Callable[[], object]] = {
+        "instance_read": api.instances,
+        "misc": lambda: api.search({}, kind="on-demand", disk_gb=8.0, order=cheapest, limit=1),
+        "billing_read": lambda: api.charges(now() - _DAY_S, now()),
+    }
+    refused = []
+    for category, ask in probes.items():
+        try:
+            ask()
+        except errors.AuthError:
+            refused.append(category)
     return AccountStatus(
         credit_usd=credit_of(user),
         clock_ahead_s=api.clock_ahead_s,
         needed=NEEDED,
         purposes=RIGHTS,
-        refused=tuple(category for category, ask in _probe_calls(api, now()).items() if not _is_allowed(ask)),
+        refused=tuple(refused),
         wider=_is_wider(api),
     )
 
 
 def identity(api: VastApi) -> Identity:
     """Return the owner of the key. Raises AuthError when it is rejected."""
-    return Identity(account=_id_of(api.account()), clock_ahead_s=api.clock_ahead_s)
-
-
-def _id_of(user: Mapping[str, Any]) -> str:
-    found = user.get("id")
-    if isinstance(found, int) and found is not True and 0 < found < caps.VAST_ID:
-        return str(found)
-    raise ProviderError("Vast's response does not name the account of this key")
-
-
-def _probe_calls(api: VastApi, now: float) -> dict[str, Callable[[], object]]:
-    """Return a read-only call for each category that has one; writes cannot be probed."""
-
-    def search() -> object:
-        return api.search({}, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)
-
-    return {
-        "instance_read": api.instances,
-        "misc": search,
-        "billing_read": lambda: api.charges(now - _DAY_S, now),
-    }
-
-
-def _is_allowed(ask: Callable[[], object]) -> bool:
-    try:
-        ask()
-    except AuthError:
-        return False
-    return True
+    found = api.account().get("id")
+    if not isinstance(found, int) or found is True or not 0 < found < caps.VAST_ID:
+        raise errors.ProviderError("Vast's response does not name the account of this key")
+    return Identity(account=str(found), clock_ahead_s=api.clock_ahead_s)
 
 
 def _is_wider(api: VastApi) -> bool | None:
     """Return whether the key has permissions of hosts, which no launch needs; None when unknown."""
     try:
         api.hosted_machines()
-    except AuthError:
+    except errors.AuthError:
         return False
-    except ProviderError:
+    except errors.ProviderError:
         return None
     return True
 
@@ -100,7 +80,8 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
         charge = parse_charge(row)
         # A list that grows while its pages are read contains a row twice.
-        charges[_identity(row) if charge.instance_id or charge.source else number] = charge
+        key = tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
+        charges[key if charge.instance_id or charge.source else number] = charge
     return list(charges.values())
 
 
@@ -116,10 +97,6 @@ def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
         return []
     copy = f"vastai copy vast.{instance_id}:/upper/workspace OTHER_INSTANCE:/workspace"
     return [f"Vast made a backup of it, whose state is {states[0]}: {copy}"]
-
-
-def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
 
 
 class CachedQuery(Generic[_T]):
@@ -162,7 +139,7 @@ class _KeyAttempts:
     tried_at: float = 0.0
     rejects: bool = False
     """True when the machine rejected the key at the last SSH login."""
-    refusal: VastrunError | None = None
+    refusal: errors.VastrunError | None = None
     """Error of the last attempt to attach the key; None when it succeeded."""
 
 
@@ -186,9 +163,9 @@ class KeyAccess:
         machine.tried_at, machine.refusal = now, None
         try:
             self._api.attach_key(row.id, public_key)
-        except (UnreachableError, GoneError):
+        except (errors.UnreachableError, errors.GoneError):
             raise
-        except (ProviderError, AuthError) as error:
+        except (errors.ProviderError, errors.AuthError) as error:
             if row.state == "loading":
                 return  # it may take the key later
             machine.refusal = error
@@ -204,7 +181,7 @@ class KeyAccess:
         if accepted:
             machine.tries = 1
         elif machine.refusal is not None:
-            raise KeyNotAttachedError(
+            raise errors.KeyNotAttachedError(
                 f"Vast did not attach the run's SSH key to its machine, which rejects it: {machine.refusal}",
                 hint=machine.refusal.hint or "see the SSH keys at https://cloud.vast.ai/manage-keys/",
             )

@@ -7,31 +7,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
-from vastrun.launcher.providers.vast import calls, transport
+from vastrun.launcher.providers.vast import calls, errors, transport
 from vastrun.launcher.providers.vast.calls import ROUTES, VastCall
-from vastrun.launcher.providers.vast.errors import (
-    Answer,
-    NoResponseError,
-    RejectedError,
-    fetch_log,
-    map_error,
-    no_response_error,
-    require_list,
-    require_object,
-)
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
 from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
-if TYPE_CHECKING:
-    from vastrun.launcher.providers.vast.conformance.recorder import Exchange
-
+Record = Callable[[VastCall, errors.Answer | None, float, float], None]
+"""Takes a request, its response (None without one), and the times of both."""
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
@@ -54,7 +43,7 @@ class VastApi:
         self._send_lock = threading.Lock()
         self._thread_local = threading.local()
         """Time and budget of the thread's last call."""
-        self._record: Callable[[Exchange], None] | None = None
+        self._record: Record | None = None
         self.clock_ahead_s: float | None = None
         """Seconds by which this computer's clock was ahead of Vast's at the last answer; None: unknown."""
 
@@ -63,7 +52,7 @@ class VastApi:
         """URL of the server."""
         return self._account.server
 
-    def record(self, record: Callable[[Exchange], None]) -> None:
+    def record(self, record: Record) -> None:
         """Pass every response to `record` from now on."""
         self._record = record
 
@@ -73,7 +62,7 @@ class VastApi:
         other._record = self._record
         return other
 
-    def once(self, *asked: VastCall, pause_s: float = 0.0) -> list[Answer]:
+    def once(self, *asked: VastCall, pause_s: float = 0.0) -> list[errors.Answer]:
         """Make calls of one route in one turn, `pause_s` apart, without retries.
 
         Returns the answers as they came; a call without one has none.
@@ -85,7 +74,7 @@ class VastApi:
                     self._clock.sleep(pause_s)
                 try:
                     answers.append(self._exchange(call))
-                except NoResponseError:
+                except errors.NoResponseError:
                     continue
         return answers
 
@@ -116,18 +105,20 @@ class VastApi:
         `order`: a column, and `asc` or `desc`. `limit`: None: Vast's default, 64.
         """
         call = calls.search(query, kind=kind, disk_gb=disk_gb, order=order, limit=limit)
-        return self.repeat(call, lambda answer: require_list(require_object(answer).get("offers")))
+        return self.repeat(
+            call, lambda answer: errors.require_list(errors.require_object(answer).get("offers"))
+        )
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
         try:
             answer = self._call(calls.create(offer_id, request))
-        except RejectedError as rejected:
+        except errors.RejectedError as rejected:
             # A 5xx may follow the creation of the machine; only a rejection means that there is none.
             if rejected.answer.transient:
                 raise UncertainError(f"Vast failed during the order: {rejected}") from rejected
-            raise map_error(rejected.answer, rejected.call) from rejected
-        except NoResponseError as missing:
+            raise errors.map_error(rejected.answer, rejected.call) from rejected
+        except errors.NoResponseError as missing:
             raise UncertainError(f"no response to the order; rental state unknown: {missing}") from missing
         if not isinstance(answer, dict):
             raise UncertainError("malformed response; rental state unknown")
@@ -147,7 +138,7 @@ class VastApi:
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
         # A list shorter than its count lacks machines, and these must not count as gone.
         if len(rows) < counted:
-            raise no_response_error(f"a list of {len(rows)} instances that counts {counted}")
+            raise errors.no_response_error(f"a list of {len(rows)} instances that counts {counted}")
         return rows
 
     def charges(self, since: float, until: float) -> list[Any]:
@@ -167,21 +158,15 @@ class VastApi:
         rows = rows_in(answer)
         found = next((row for row in rows if id_of(row) == str(int(instance_id))), None)
         if rows and found is None:
-            raise no_response_error(f"not the row of instance {instance_id}")
+            raise errors.no_response_error(f"not the row of instance {instance_id}")
         return found
 
     def destroy(self, instance_id: str) -> None:
         """Destroy the instance; return once Vast accepted. Raises GoneError when it does not exist."""
-        answer = self.repeat(calls.destroy(instance_id), require_object)
+        answer = self.repeat(calls.destroy(instance_id), errors.require_object)
         if answer.get("success") is False:
             reason = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast did not destroy {instance_id}: {reason}")
-
-    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
-        """Bid that much for the machine's GPUs. Raises GoneError, ProviderError when Vast refuses."""
-        answer = self.repeat(calls.change_bid(instance_id, usd_per_hour), require_object)
-        if answer.get("success") is False:
-            raise ProviderError(f"Vast did not change the bid: {answer.get('msg') or answer.get('error')}")
 
     def credit_usd(self) -> float:
         """Return the account's credit in USD."""
@@ -189,15 +174,17 @@ class VastApi:
 
     def account(self) -> Mapping[str, Any]:
         """Return the account's row."""
-        return self.repeat(calls.account(), require_object)
+        return self.repeat(calls.account(), errors.require_object)
 
     def hosted_machines(self) -> None:
         """Check that the key may read machines hosted by the account. Raises AuthError."""
-        self.repeat(calls.hosted_machines(), require_object)
+        self.repeat(calls.hosted_machines(), errors.require_object)
 
     def backups(self, instance_id: str) -> list[Any]:
         """List the backups that Vast made of the instance before its machine was taken away. No retry."""
-        return require_list(require_object(self._call_once(calls.list_backups(instance_id))).get("backups"))
+        return errors.require_list(
+            errors.require_object(self._call_once(calls.list_backups(instance_id))).get("backups")
+        )
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Authorize the SSH key on the instance."""
@@ -205,7 +192,7 @@ class VastApi:
 
     def overlays(self) -> list[Any]:
         """List all overlay networks of the account."""
-        return self.repeat(calls.list_overlays(), require_list)
+        return self.repeat(calls.list_overlays(), errors.require_list)
 
     def create_overlay(self, name: str, cluster: str) -> None:
         """Create an overlay network on a cluster. No retry: the list shows the result."""
@@ -226,7 +213,7 @@ class VastApi:
 
         `job_id`: the scheduled request that this one replaces.
         """
-        answer = self.repeat(calls.schedule_destroy(instance_id, start, end, job_id), require_object)
+        answer = self.repeat(calls.schedule_destroy(instance_id, start, end, job_id), errors.require_object)
         if answer.get("success") is False:
             raise ProviderError(f"Vast did not schedule it: {answer.get('msg') or answer.get('error')}")
 
@@ -247,27 +234,27 @@ class VastApi:
 
     def _log(self, instance_id: str, options: Mapping[str, str], within_s: float) -> str:
         call = calls.request_log(instance_id, options)
-        return fetch_log(lambda: require_object(self._call_once(call)), within_s)
+        return errors.fetch_log(lambda: errors.require_object(self._call_once(call)), within_s)
 
     def _call_once(self, call: VastCall) -> Any:
         """Make a call without retries and return its response."""
         try:
             return self._call(call)
-        except RejectedError as rejected:
-            raise map_error(rejected.answer, rejected.call) from rejected
-        except NoResponseError as missing:
-            raise no_response_error(str(missing)) from missing
+        except errors.RejectedError as rejected:
+            raise errors.map_error(rejected.answer, rejected.call) from rejected
+        except errors.NoResponseError as missing:
+            raise errors.no_response_error(str(missing)) from missing
 
     def _pages(self, page_from: Callable[[str | None], VastCall], rows: str) -> Iterator[Mapping[str, Any]]:
         """Yield all pages of a list; `rows`: name of the field with the rows."""
         token: str | None = None
         budget = ExchangeBudget(
-            caps.EXCHANGES["vast list"], now=time.monotonic, sender="it", error=no_response_error
+            caps.EXCHANGES["vast list"], now=time.monotonic, sender="it", error=errors.no_response_error
         )
         while True:
-            answer = self.repeat(page_from(token), require_object)
+            answer = self.repeat(page_from(token), errors.require_object)
             if answer.get("success") is False or not isinstance(answer.get(rows), list | dict):
-                raise no_response_error(f"a list of {rows} without its rows")
+                raise errors.no_response_error(f"a list of {rows} without its rows")
             budget.spend(items=max(1, len(answer[rows])), memory=self._thread_local.memory)
             yield answer
             former, token = token, answer.get("next_token")
@@ -275,7 +262,7 @@ class VastApi:
                 return
             # A repeated token would page forever.
             if token == former or not isinstance(token, str | int):
-                raise no_response_error(f"a list of {rows} without an end")
+                raise errors.no_response_error(f"a list of {rows} without an end")
 
     def repeat(self, call: VastCall, kind: Callable[[Any], _T]) -> _T:
         """Make an idempotent call and return its response; retry after transient errors.
@@ -286,12 +273,12 @@ class VastApi:
         while True:
             try:
                 return kind(self._call(call))
-            except RejectedError as rejected:
-                error = map_error(rejected.answer, rejected.call)
+            except errors.RejectedError as rejected:
+                error = errors.map_error(rejected.answer, rejected.call)
                 if not rejected.answer.transient:
                     raise error from rejected
-            except NoResponseError as missing:
-                error = no_response_error(str(missing))
+            except errors.NoResponseError as missing:
+                error = errors.no_response_error(str(missing))
             except UnreachableError as other:
                 error = other
             # After the last pause, the flow waits for a longer outage: it checks the run's limits meanwhile.
@@ -317,14 +304,14 @@ class VastApi:
             if not tries_left or not answer.too_often or asked_s > caps.RETRY_AFTER_S:
                 break
             back_off_s, penalty_s = max(penalty_s, asked_s), penalty_s * _TOO_OFTEN_GROWTH
-        raise RejectedError(answer, call)
+        raise errors.RejectedError(answer, call)
 
-    def _exchange(self, call: VastCall) -> Answer:
+    def _exchange(self, call: VastCall) -> errors.Answer:
         """Send a request, note the answer for this thread, and pass it to the recorder."""
         local = self._thread_local
         local.asked_at, answer = self._clock.now(), None
         budget = ExchangeBudget(
-            caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=NoResponseError
+            caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=errors.NoResponseError
         )
         try:
             answer = self._send()(call, budget)
@@ -334,11 +321,7 @@ class VastApi:
                 date = answer.headers.get("Date")
                 self.clock_ahead_s = clock_ahead_s(date, local.asked_at, self._clock.now())
             if self._record is not None:
-                from vastrun.launcher.providers.vast.conformance.recorder import exchange_of
-
-                self._record(
-                    exchange_of(call, answer, asked_at=local.asked_at, answered_at=self._clock.now())
-                )
+                self._record(call, answer, local.asked_at, self._clock.now())
         return answer
 
     def _send(self) -> Send:
@@ -368,15 +351,15 @@ def _require_rows(answer: Any) -> list[Any]:
     """Return the rows of a list of unknown shape. Raises UnreachableError."""
     if isinstance(answer, Mapping):
         answer = next((value for value in answer.values() if isinstance(value, list)), None)
-    return require_list(answer)
+    return errors.require_list(answer)
 
 
 def _require_row(answer: Any) -> Any:
     """Return the row, rows or null of an answer about one instance. Raises UnreachableError."""
-    row = require_object(answer).get("instances", answer)
+    row = errors.require_object(answer).get("instances", answer)
     # Only these say whether it exists: anything else must not be taken for its absence.
     if row is answer or not isinstance(row, dict | list | None):
-        raise no_response_error("an instance without a row")
+        raise errors.no_response_error("an instance without a row")
     return row
 
 

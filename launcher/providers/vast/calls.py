@@ -41,7 +41,6 @@ ROUTES: Mapping[str, Route] = {
     "destroy": Route(purpose="destroy a machine", right="instance_write", limit=Limit(1, 3.0)),
     "attach key": Route(purpose="attach the run's SSH key", right="instance_write", limit=Limit(1, 1.0)),
     "logs": Route(purpose="read the logs of a start", right="instance_read", limit=Limit(1, 1.0)),
-    "bid": Route(purpose="raise a lost bid", right="instance_write", limit=Limit(1, 5.5)),
     "account": Route(purpose="read the credit", right="user_read", limit=Limit(1, 1.0)),
     "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0)),
     "backups": Route(purpose="name backups of a lost machine", right="instance_read", limit=Limit(1, 1.0)),
@@ -113,12 +112,6 @@ def show_instance(instance_id: str) -> VastCall:
 def destroy(instance_id: str) -> VastCall:
     """Destroy an instance."""
     return VastCall(route="destroy", method="DELETE", path=f"/api/v0/instances/{int(instance_id)}/", body={})
-
-
-def change_bid(instance_id: str, usd_per_hour: float) -> VastCall:
-    """Bid that much for an instance's GPUs."""
-    path = f"/api/v0/instances/bid_price/{int(instance_id)}/"
-    return VastCall(route="bid", method="PUT", path=path, body={"client_id": "me", "price": usd_per_hour})
 
 
 def attach_key(instance_id: str, public_key: str) -> VastCall:

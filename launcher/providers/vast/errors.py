@@ -13,16 +13,7 @@ from http.client import HTTPException
 from typing import Any
 
 from vastrun.contract.limited_http import limited_opener
-from vastrun.launcher.core import Cause
-from vastrun.launcher.core.errors import (
-    AuthError,
-    BusyError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, errors
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.calls import NEEDED, ROUTES, VastCall
 
@@ -31,7 +22,7 @@ class NoResponseError(Exception):
     """There is no valid response."""
 
 
-class UnknownRefusalError(ProviderError):
+class UnknownRefusalError(errors.ProviderError):
     """Vast refuses a request for a reason that vastrun does not know."""
 
 
@@ -95,19 +86,19 @@ class Answer:
             return None
 
 
-def no_response_error(text: str) -> UnreachableError:
+def no_response_error(text: str) -> errors.UnreachableError:
     """Return the error of an API that cannot be reached, so that the state on Vast is unknown."""
-    return UnreachableError(
+    return errors.UnreachableError(
         f"Vast's API does not answer: {text}", hint="look at https://status.vast.ai", cause=Cause.PROVIDER
     )
 
 
-def map_error(answer: Answer, call: VastCall) -> VastrunError:
+def map_error(answer: Answer, call: VastCall) -> errors.VastrunError:
     """Return the error for a response to that request: the first match in the table."""
     if (lacking := _LACKING.search(answer.text)) is not None:
         route = ROUTES[call.route]
         right = f"the right {route.right}" if route.right else "a right"
-        return AuthError(
+        return errors.AuthError(
             f"the API key lacks {right} for {lacking[1]}, with which vastrun would {route.purpose}",
             hint="vastrun doctor lists the rights that a key needs",
         )
@@ -125,49 +116,53 @@ def map_error(answer: Answer, call: VastCall) -> VastrunError:
     return UnknownRefusalError(text)
 
 
-def _quota(answer: Answer) -> VastrunError:
+def _quota(answer: Answer) -> errors.VastrunError:
     when = "at midnight UTC"
-    with suppress(KeyError, ValueError, OverflowError, OSError):
+    with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
         when = (
             f"on {datetime.fromtimestamp(float(answer.headers['X-RateLimit-Reset']), UTC):%d %B at %H:%M} UTC"
         )
-    return ProviderError(f"Vast's daily quota of searches is used up; it is renewed {when}")
+    return errors.ProviderError(f"Vast's daily quota of searches is used up; it is renewed {when}")
 
 
-def _error_maker(kind: type[VastrunError], text: str, hint: str = "") -> Callable[[Answer], VastrunError]:
+def _error_maker(
+    kind: type[errors.VastrunError], text: str, hint: str = ""
+) -> Callable[[Answer], errors.VastrunError]:
     """Return a function that makes an error of that kind. `text`: with `{}` for Vast's message."""
     return lambda answer: kind(text.replace("{}", answer.reason), hint=hint)
 
 
 _auth = _error_maker(
-    AuthError,
+    errors.AuthError,
     "Vast rejects the API key ({})",
     "export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
 )
 _denied = _error_maker(
-    AuthError,
+    errors.AuthError,
     "the API key lacks the permission for this ({})",
     f"give it {', '.join(NEEDED)} at https://cloud.vast.ai/manage-keys/",
 )
-_offer_taken = _error_maker(NoOfferError, "the offer is no longer available ({})", "vastrun launch again")
-_gone = _error_maker(GoneError, "Vast has no such instance")
+_offer_taken = _error_maker(
+    errors.NoOfferError, "the offer is no longer available ({})", "vastrun launch again"
+)
+_gone = _error_maker(errors.GoneError, "Vast has no such instance")
 _credit = _error_maker(
-    ProviderError, "the account's credit is too low ({})", "add some at https://cloud.vast.ai/billing/"
+    errors.ProviderError, "the account's credit is too low ({})", "add some at https://cloud.vast.ai/billing/"
 )
 _spend_rate = _error_maker(
-    ProviderError,
+    errors.ProviderError,
     "Vast limits this account's spending per hour ({})",
     "verify the account or rent something cheaper: limits.usd_per_hour",
 )
 _too_often = _error_maker(
-    BusyError,
+    errors.BusyError,
     "Vast's rate limit is exceeded (HTTP 429 {})",
     "try again in a few minutes; other programs with your key or in your network count, too",
 )
 _LACKING = re.compile(r"lacks the (api\.[\w.]{1,80}) route access", re.ASCII)
 """Text of HTTP 401 for a key that may do other things; any other 401 is about the whole key."""
 _BY_ID = ("show", "destroy", "bid", "attach key", "logs", "schedule", "unschedule")
-_TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
+_TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], errors.VastrunError]], ...] = (
     # status          text                     meaning
     ((403,), "permission", _denied),
     ((), "auth_error", _auth),
@@ -211,12 +206,12 @@ def fetch_log(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
     """
     abandoned = threading.Event()
     found: list[str] = []
-    failed: list[VastrunError] = []
+    failed: list[errors.VastrunError] = []
 
     def fetch() -> None:
         try:
             found.append(_poll_log(request(), abandoned))
-        except VastrunError as error:
+        except errors.VastrunError as error:
             failed.append(error)
 
     # A thread, as a read of a slow host cannot be cancelled; a daemon, so that the launcher can still exit.

@@ -46,8 +46,6 @@ class InstanceRow:
     next_state: str
     status_msg: str
     is_bid: bool
-    min_bid_usd: float
-    """Lowest bid that wins its GPUs now, in USD per hour; 0 when unknown."""
     gpu_name: str
     gpus: int
     disk_gb: float
@@ -117,7 +115,6 @@ class InstanceRow:
             next_state=columns.read("next_state", text),
             status_msg=columns.read("status_msg", end_of_text),
             is_bid=columns.read("is_bid", bool),
-            min_bid_usd=max(0.0, columns.read("min_bid", number)),
             gpu_name=columns.read("gpu_name", gpu_name),
             gpus=columns.read("num_gpus", whole),
             disk_gb=max(0.0, columns.read("disk_space", number)),
@@ -197,10 +194,7 @@ class DirectAddresses:
             self._asked_at[row.id] = now
             # Without a list the proxy's address remains.
             with suppress(UnreachableError):
-                self._query(row.id)
+                for listed in self._listed():
+                    if id_of(listed) == row.id and (direct := InstanceRow.of(listed).direct) is not None:
+                        self._found[row.id] = direct
         return replace(row, direct=self._found.get(row.id))
-
-    def _query(self, instance_id: str) -> None:
-        for row in self._listed():
-            if id_of(row) == instance_id and (direct := InstanceRow.of(row).direct) is not None:
-                self._found[instance_id] = direct

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.ports import RateLimitStore
@@ -41,8 +41,8 @@ class _Queue:
     def book(self, limit: Limit, now: float) -> str:
         """Return a ticket for the next free time."""
         # Only as many past calls as the limit counts: the store is rewritten at each call of each process.
-        past, waiting = self._split(now)
-        self.booked = [*past[-limit.calls :], *waiting]
+        past = sum(at <= now for at, _ in self.booked)
+        self.booked = self.booked[max(0, past - limit.calls) :]
         self.pace = 1 + (self.pace - 1) * 0.9
         return self._append(secrets.token_hex(8), limit, now)
 
@@ -86,10 +86,6 @@ class _Queue:
             at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)
         self.booked.append((at, ticket))
         return ticket
-
-    def _split(self, now: float) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-        past = [call for call in self.booked if call[0] <= now]
-        return past, self.booked[len(past) :]
 
 
 class Limiter:
@@ -171,8 +167,8 @@ class FileRateLimitStore:
                 json.dump(texts, file)
                 return done
         except OSError as error:
-            hint = "free some space, or XDG_STATE_HOME=/another/folder vastrun …"
-            raise StorageError(f"cannot write {self._path}: {error.strerror or error}", hint=hint) from error
+            text = f"cannot write {self._path}: {error.strerror or error}"
+            raise StorageError(text, hint=f"free some space, or make {self._path.parent} writable") from error
 
 
 def _texts(file: IO[str]) -> dict[str, str]:
@@ -188,14 +184,12 @@ def _read(text: str, now: float) -> _Queue:
     """Return the stored queue; a new one if it is invalid or from before a restart of the computer."""
     try:
         values = json.loads(text)
-        return _Queue() if values["at"] > now else _queue_of(values)
+        if values["at"] > now:
+            return _Queue()
+        return _Queue(
+            booked=sorted((float(at), str(ticket)) for at, ticket in values["booked"]),
+            closed_until=float(values["closed_until"]),
+            pace=min(_SLOWDOWN_LIMIT, max(1.0, float(values["pace"]))),
+        )
     except (ValueError, TypeError, AttributeError, KeyError):
         return _Queue()
-
-
-def _queue_of(values: Mapping[str, Any]) -> _Queue:
-    return _Queue(
-        booked=sorted((float(at), str(ticket)) for at, ticket in values["booked"]),
-        closed_until=float(values["closed_until"]),
-        pace=min(_SLOWDOWN_LIMIT, max(1.0, float(values["pace"]))),
-    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, ProviderError
@@ -13,26 +12,6 @@ from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of, is_destroyed
 from vastrun.launcher.providers.vast.rental import instance_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineList:
-    """The machines with vastrun's label, parsed once for all runs that look for theirs."""
-
-    rows: list[Any]
-    """The answer."""
-    machines: Sequence[Instance]
-    unreadable: int
-    """Number of rows without an id."""
-
-    @classmethod
-    def parse(cls, rows: list[Any], asked_at: float) -> Self:
-        """Parse the rows. `asked_at`: epoch seconds of the query."""
-        candidates = [row for row in rows if has_own_label(row)]
-        readable = [row for row in candidates if id_of(row) is not None]
-        # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
-        machines = [instance_of(InstanceRow.of(row), asked_at) for row in readable]
-        return cls(rows=rows, machines=machines, unreadable=len(candidates) - len(readable))
 
 
 class MachineRows:
@@ -45,8 +24,9 @@ class MachineRows:
             clock.now,
             5.0 if many_runs else 0.0,
         )
-        self._known_list: MachineList | None = None
-        """The newest list, parsed."""
+        self._parsed_rows: list[Any] | None = None
+        """The rows of the newest list, which `_parsed` has as machines."""
+        self._parsed: Sequence[Instance] = ()
         self._destroyed: dict[str, bool] = {}
         """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
         self._offline_since: dict[str, float] = {}
@@ -66,15 +46,18 @@ class MachineRows:
     def instances(self) -> Sequence[Instance]:
         """List all machines with vastrun's label. Raises IncompleteListError when a row has no id."""
         rows, asked_at = self._list.get()
+        own = [row for row in rows if has_own_label(row)]
         # Each run of a batch looks for its own machine in the same list, twice a second while it boots.
-        known = self._known_list
-        if known is None or known.rows is not rows:
-            known = self._known_list = MachineList.parse(rows, asked_at)
-        if known.unreadable:
+        if self._parsed_rows is not rows:
+            readable = [InstanceRow.of(row) for row in own if id_of(row) is not None]
+            self._parsed = [instance_of(row, asked_at) for row in readable]
+            self._parsed_rows = rows
+        # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
+        if unreadable := len(own) - len(self._parsed):
             raise IncompleteListError(
-                f"{known.unreadable} rows of Vast's list of instances cannot be read", found=known.machines
+                f"{unreadable} rows of Vast's list of instances cannot be read", found=self._parsed
             )
-        return known.machines
+        return self._parsed
 
     def known_ids(self) -> Collection[str] | None:
         """Return the ids of all machines of the account, of any program; None when the list fails."""

@@ -21,16 +21,18 @@ from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.funnel import NODES, Funnel, funnel
-from vastrun.launcher.providers.vast.offers import all_spellings, query, verified_and_free
+from vastrun.launcher.providers.vast.offers import (
+    DEFAULT_OFFERS,
+    MAX_OFFERS,
+    all_spellings,
+    query,
+    verified_and_free,
+)
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 _CHEAPEST = ("dph_total", "asc")
-_MAX_OFFERS = 1000
-"""Limit of one search."""
-_DEFAULT_OFFERS = 64
-"""Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
 _CACHE_S = 30.0
 """Seconds for which the offers of a search are cached when many runs share the provider."""
 
@@ -102,9 +104,9 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
 
 def _search_best_value(api: VastApi, spec: JobSpec, avoid: AvoidedHosts) -> list[Any]:
     """Return the offers with the most performance per USD; for interruptible jobs, bids and on demand."""
+    order = ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
     found = [
-        _search(api, spec, query(spec, bid=bid, avoid=avoid), _order(spec), bid=bid)
-        for bid in _bid_searches(spec)
+        _search(api, spec, query(spec, bid=bid, avoid=avoid), order, bid=bid) for bid in _bid_searches(spec)
     ]
     return [row for rows in found for row in rows]
 
@@ -147,11 +149,7 @@ def _cheapest_of(
 
 
 def _may_be_truncated(page: Sequence[Any]) -> bool:
-    return len(page) >= _MAX_OFFERS or len(page) == _DEFAULT_OFFERS
-
-
-def _order(spec: JobSpec) -> tuple[str, str]:
-    return ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
+    return len(page) >= MAX_OFFERS or len(page) == DEFAULT_OFFERS
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
@@ -167,7 +165,7 @@ def _search(
         kind="bid" if bid else "on-demand",
         disk_gb=spec.resources.disk_gb,
         order=order,
-        limit=_MAX_OFFERS,
+        limit=MAX_OFFERS,
     )
     # Rows may lack the column `is_bid`, but the search determines it.
     return [{**row, "is_bid": bid} if isinstance(row, dict) else row for row in rows]

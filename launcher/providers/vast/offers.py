@@ -10,7 +10,6 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.market import SearchFinding
-from vastrun.launcher.decisions.bids import bid_above
 from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
@@ -26,8 +25,12 @@ _MIN_COMPUTE_CAP = 350
 """Sent with `cuda_max_good`, which alone found no H100 and no H200 (gpuhunt #142, 2025). No CUDA since 11 has
 code for older GPUs."""
 _ON_DEMAND = ", on demand: a bid is expected to cost more"
-LIMIT = 1000
-_DEFAULT_PAGE = 64
+_BID_MARGIN = 1.2
+"""Bid as a multiple of the lowest bid that wins now."""
+MAX_OFFERS = 1000
+"""Limit of one search."""
+DEFAULT_OFFERS = 64
+"""Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
 _MAX_REASONS, _MAX_REASON = 4, 60
 
 
@@ -120,8 +123,11 @@ def make_offer(
     if spec.resources.interruptible and row.is_bid:
         cap = spec.limits.usd_per_hour
         storage_usd = row.extras.storage_usd_per_hour
-        bid = bid_above(row.min_bid_usd, None if cap is None else cap - storage_usd, on_demand_usd)
-        if bid is None:
+        caps = (None if cap is None else cap - storage_usd, on_demand_usd)
+        bid = min([row.min_bid_usd * _BID_MARGIN, *(each for each in caps if each is not None)])
+        # Rounded down, so that the bid stays within the caps.
+        bid = int(bid * 10_000) / 10_000
+        if row.min_bid_usd <= 0 or bid < row.min_bid_usd * 1.05:
             return None
         # A bid buys the GPUs; the disk is billed on top of it.
         price = bid + storage_usd
@@ -138,20 +144,15 @@ def make_offer(
         gpu_memory_gb=row.gpu_memory_gb,
         disk_gb=row.disk_gb,
         usd_per_hour=price,
-        description=_describe(row) + ("" if row.is_bid or not spec.resources.interruptible else _ON_DEMAND),
+        description=f"{row.gpus} x {row.gpu_name} {row.gpu_memory_gb:.0f} GB, {row.place or 'somewhere'}, "
+        f"reliability {row.reliability:.1%}, {row.down_mbps:.0f} Mbit/s, machine {row.machine_id}"
+        f"{'' if row.is_bid or not spec.resources.interruptible else _ON_DEMAND}",
         extras=row.extras,
         network=row.cluster if spec.nodes > 1 else "",
         bid_usd_per_hour=bid,
         image=spec.image or (image.reference if image else None),
         image_whole=image is not None and image.whole and spec.image is None,
         cuda=row.cuda,
-    )
-
-
-def _describe(row: OfferRow) -> str:
-    return (
-        f"{row.gpus} x {row.gpu_name} {row.gpu_memory_gb:.0f} GB, {row.place or 'somewhere'}, "
-        f"reliability {row.reliability:.1%}, {row.down_mbps:.0f} Mbit/s, machine {row.machine_id}"
     )
 
 
@@ -190,13 +191,17 @@ def _capability(row: OfferRow) -> Capability:
 
 def search_findings(api: VastApi) -> Iterator[SearchFinding]:
     """Search the market once, and yield whether its offers can be read."""
-    rows = _search(api)
-    if rows is None:
+    cheapest = ("dph_total", "asc")
+    answers = api.once(
+        calls.search(verified_and_free(), kind="on-demand", disk_gb=8.0, order=cheapest, limit=MAX_OFFERS)
+    )
+    rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
+    if not isinstance(rows, list):
         yield SearchFinding(name="search", text="the search was not answered", is_expected=None)
         return
-    text = f"{len(rows)} offers with a limit of {LIMIT:,}"
-    if len(rows) == _DEFAULT_PAGE:
-        text += f": Vast returns at most {_DEFAULT_PAGE} at once; vastrun continues the search by price"
+    text = f"{len(rows)} offers with a limit of {MAX_OFFERS:,}"
+    if len(rows) == DEFAULT_OFFERS:
+        text += f": Vast returns at most {DEFAULT_OFFERS} at once; vastrun continues the search by price"
     yield SearchFinding(name="search", text=text, is_expected=bool(rows))
     faults = Counter(one_line(fault)[:_MAX_REASON] for row in rows if (fault := OfferRow.fault(row)))
     unreadable = sum(faults.values())
@@ -206,14 +211,3 @@ def search_findings(api: VastApi) -> Iterator[SearchFinding]:
         text += ": " + ", ".join(f"{count} with {why}" for why, count in faults.most_common(_MAX_REASONS))
     text += f"; {endless} have no end_date" if endless else ""
     yield SearchFinding(name="offers", text=text, is_expected=unreadable == 0)
-
-
-def _search(api: VastApi) -> list[Any] | None:
-    """Return the offers; None without a valid response."""
-    answers = api.once(
-        calls.search(
-            verified_and_free(), kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=LIMIT
-        )
-    )
-    rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
-    return rows if isinstance(rows, list) else None

@@ -94,7 +94,8 @@ class Overlays:
         if row is None:
             raise ProviderError(f"Vast has no overlay network {name_of(label)}")
         done = remote.run(ADDRESSES, timeout_s=30.0)
-        return f"{find_address(row.subnet, done.stdout)}:{_port_of(label)}"
+        port = _FIRST_PORT + zlib.crc32(label.encode()) % _PORTS * _PORTS_PER_RUN
+        return f"{find_address(row.subnet, done.stdout)}:{port}"
 
     def run_networks(self) -> Sequence[RunNetwork]:
         """List vastrun's networks of all ledgers; none when Vast has no overlays."""
@@ -131,10 +132,6 @@ class Overlays:
     def _rows(self) -> list[OverlayRow]:
         with _mapped_errors():
             return [OverlayRow.of(row) for row in self._api.overlays()]
-
-
-def _port_of(label: str) -> int:
-    return _FIRST_PORT + zlib.crc32(label.encode()) % _PORTS * _PORTS_PER_RUN
 
 
 @contextmanager

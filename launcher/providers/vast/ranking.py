@@ -14,7 +14,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
-from vastrun.launcher.decisions.history import MachineKind, Speed, SpeedHistory, kind_text
+from vastrun.launcher.decisions.history import MachineKind, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.workload import roofline
@@ -76,7 +76,8 @@ def _quote(
     price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
-    data_hours = _download_hours(row, spec.data_gb)
+    sent_s = spec.sent_gb * spec.nodes * 8000 / known.up_mbps
+    data_hours = _download_hours(row, spec.data_gb - spec.sent_gb) + sent_s / 3600
     start_hours = fetch_hours + data_hours + policy.START_S / 3600
     forecast = speeds.forecast(row, start_hours * 3600)
     train_hours = forecast.train_s / 3600
@@ -84,8 +85,12 @@ def _quote(
     storage_usd = extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
-    download_usd = data_usd(spec, offer, data_hours * 3600)
-    risks = _risks(row, fetch_hours)
+    download_usd = data_usd(offer, data_hours * 3600, spec.data_gb)
+    # Probabilities that the work must be repeated; reliability in percent would give a negative cost.
+    risks = {
+        "failure": max(0.0, 1.0 - row.reliability),
+        "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
+    }
     again = _repeat_hours(offer, spec, forecast, start_hours, known)
     risk_usd = (
         min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd + download_usd) + again * price
@@ -112,6 +117,8 @@ def _quote(
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        sent_s=sent_s,
+        bucket_s=_download_hours(row, spec.sent_gb) * 3600,
         bill_tail_s=min(MAX_TAIL_S, known.bill_tail_s),
         forecast=forecast,
     )
@@ -147,14 +154,6 @@ def _repeat_hours(
     return interruption_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
 
 
-def _risks(row: OfferRow, fetch_hours: float) -> Mapping[str, float]:
-    """Return the probabilities that the work must be repeated."""
-    return {
-        "failure": max(0.0, 1.0 - row.reliability),  # reliability in percent would give a negative cost
-        "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
-    }
-
-
 @dataclass(frozen=True)
 class _Pace:
     """Steps per second on an offer, and the basis of the number."""
@@ -171,7 +170,6 @@ class Speeds:
 
     spec: JobSpec
     typical_dlperf: float
-    learned: Mapping[MachineKind, Speed]
     known: SpeedHistory
     dlperf: Mapping[MachineKind, float]
     """Vast's score by kind of machine, for kinds that have one."""
@@ -196,14 +194,14 @@ class Speeds:
     def _pace(self, row: OfferRow) -> _Pace | None:
         """Return the measured speed; else scale it by the number of GPUs, else by Vast's score."""
         kind = (row.gpu_name, row.gpus)
-        if kind in self.learned:
-            speed = self.learned[kind]
+        if kind in self.known.speeds:
+            speed = self.known.speeds[kind]
             return _Pace(speed.steps_per_s, "measured", speed.runs)
-        same_gpu = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
+        same_gpu = [other for other in self.known.speeds if other[0] == row.gpu_name and other[1] > 0]
         if same_gpu:
             nearest = min(same_gpu, key=lambda other: _ratio(other[1], row.gpus))
             return self._scaled(nearest, row.gpus / nearest[1])
-        scored = [other for other in self.learned if other in self.dlperf]
+        scored = [other for other in self.known.speeds if other in self.dlperf]
         if scored and row.dlperf > 0:
             nearest = min(scored, key=lambda other: _ratio(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
@@ -218,14 +216,14 @@ class Speeds:
 
     def _pace_anywhere(self) -> _Pace | None:
         """Return the mean measured speed on all kinds of machines; None without measurements."""
-        known = self.learned.values()
+        known = self.known.speeds.values()
         if not known:
             return None
         seen = median(speed.steps_per_s for speed in known)
         return _Pace(seen, "measured", sum(speed.runs for speed in known))
 
     def _scaled(self, kind: MachineKind, factor: float) -> _Pace:
-        speed = self.learned[kind]
+        speed = self.known.speeds[kind]
         return _Pace(speed.steps_per_s * factor, "scaled", speed.runs, kind_text(kind))
 
     def _share_of_typical(self, row: OfferRow, pace: _Pace | None) -> float:
@@ -233,9 +231,9 @@ class Speeds:
         if self.spec.resources.gpus == 0:
             return 1.0
         ratios = [
-            self.learned[kind].steps_per_s / score
+            self.known.speeds[kind].steps_per_s / score
             for kind, score in self.dlperf.items()
-            if kind in self.learned
+            if kind in self.known.speeds
         ]
         if pace is not None and ratios:
             return pace.steps_per_s / (median(ratios) * self.typical_dlperf)
@@ -252,7 +250,6 @@ def estimate_speeds(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory
     return Speeds(
         spec=spec,
         typical_dlperf=median([row.dlperf for row in rows if row.dlperf > 0] or [1.0]),
-        learned=known.speeds,
         known=known,
         dlperf={kind: median(found) for kind, found in scores.items()},
     )

@@ -57,8 +57,9 @@ def rent(
     read_row = _with_identity_check(read_row, order)
     seen = _first_row(instance_id, known, read_row) if instance_id else None
     # A bid that is too low is HTTP 200 without success, and may leave a stopped machine whose disk is billed.
+    # One without a reason was granted later (2026-07).
     if answer.get("success") is False:
-        if not (instance_id and _has_no_reason(answer)):
+        if not instance_id or answer.get("error") or answer.get("msg"):
             raise _rejection(api, order, instance_id, answer)
         seen = _await_grant(api, instance_id, clock, read_row)
     if not instance_id:
@@ -103,7 +104,6 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
         usd_per_hour=row.usd_per_hour,
         rented_at=row.start_date,
         extras=row.extras,
-        min_bid_usd_per_hour=row.min_bid_usd,
         idle=row.is_idle,
         up_s=row.up_s,
         down_gb=row.down_gb,
@@ -175,11 +175,6 @@ def _first_row(instance_id: str, known: Collection[str] | None, read_row: ReadRo
 
 def _wrong_machine(instance_id: str, why: str) -> UncertainError:
     return UncertainError(f"Vast answered the order with the id of another machine, {instance_id}: {why}")
-
-
-def _has_no_reason(answer: Mapping[str, Any]) -> bool:
-    """Return whether the response has no reason: such a bid was granted later (2026-07)."""
-    return not (answer.get("error") or answer.get("msg"))
 
 
 def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow) -> _TimedRow:

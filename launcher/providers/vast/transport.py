@@ -62,9 +62,6 @@ class VastAccount:
             )
         return cls(key=key, server=server, login=environ.get("VAST_LOGIN", "") or "root")
 
-    def __repr__(self) -> str:
-        return f"VastAccount(key=<secret>, server={self.server!r})"
-
 
 def connect(account: VastAccount) -> Send:
     """Return the sender of the SDK where it is installed, else vastrun's own."""

@@ -72,7 +72,7 @@ def left_out_lines(left_out: LeftOutFiles) -> str:
     shown = left_out.files[:20]
     sizes = [bytes_text(file.size) if file.size else "" for file in shown]
     width = max((len(size) for size in sizes), default=0)
-    files = "1 file" if left_out.count == 1 else f"{left_out.count} files"
+    files = how_many(left_out.count, "file")
     size_text = f", {bytes_text(left_out.bytes)}" if left_out.bytes else ""
     lines = [f"{files}{size_text}, not downloaded"]
     lines += [f"{size:>{width}}  {file.path} ({file.why})" for size, file in zip(sizes, shown, strict=True)]

@@ -9,7 +9,7 @@ from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, how_many, usd, usd_sum
 from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
@@ -54,6 +54,8 @@ def results_text(
             if any(row.verdict is Verdict.SUCCEEDED for row in rows)
             else text
         )
+    # Programs of users have their own checkpoints.
+    can_continue = rows[0].step and program_of(read_job(rows[0].point.spec_json)).reports_steps
     summary = facts(
         [
             ("same", same_text(rows, same)),
@@ -62,7 +64,7 @@ def results_text(
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch --from {best.id}" if _has_checkpoints(rows[0]) else ""),
+            ("continue", f"vastrun launch --from {best.id}" if can_continue else ""),
         ]
     )
     return f"{text}\n\n{summary}"
@@ -74,7 +76,7 @@ def _reuse(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     saved_usd = sum(each_usd) * (1 - min(1.0, spec.limits.parallel / max(1, len(each_usd))))
     if spec.may_share_machines or saved_usd < 0.01:
         return ""
-    lived = f"{len(each_usd)} machines lived for less than {SHORT_S / 60:.0f} min each"
+    lived = f"{how_many(len(each_usd), 'machine')} lived for less than {SHORT_S / 60:.0f} min each"
     return f"{lived}; reuse: auto saves up to {usd(saved_usd)} of starts and of bills' tails"
 
 
@@ -106,11 +108,6 @@ def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
         return facts([("metric", f"every point that reported {name} diverged")])
     advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
     return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
-
-
-def _has_checkpoints(row: PointResult) -> bool:
-    """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
-    return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
 
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:

@@ -139,7 +139,10 @@ def costs_table(rows: Sequence[RunRow], now: float, *, width: int | None = None)
         "GPU": _with_total(gpu, counts),
         "STORAGE": _with_total(storage, counts),
         "TRAFFIC": _with_total(traffic, counts),
-        "COST": [*map(_cost, rows), usd_sum(row.usd for row in compress(rows, counts))],
+        "COST": [
+            *(usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far") for row in rows),
+            usd_sum(row.usd for row in compress(rows, counts)),
+        ],
     }
     cells = zip(*columns.values(), strict=True)
     shown = table(tuple(columns), cells, right=range(2, len(columns)), cut=(1,), width=width)
@@ -161,10 +164,6 @@ def _until_billed(rows: Sequence[RunRow]) -> str:
 
 def _with_total(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:
     return [*(usd_sum([amount]) for amount in amounts), usd_sum(compress(amounts, counts))]
-
-
-def _cost(row: RunRow) -> str:
-    return usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far")
 
 
 class NodeCost(Document):

@@ -46,6 +46,8 @@ def notification_document(notification: Notification) -> Mapping[str, Any]:
             "run_id": run.id,
             **{key: getattr(run, key) for key in _RUN_KEYS},
             "lease_ends_at": notification.lease.ends_at if notification.lease else None,
+            "attempt": 1 + len(notification.earlier),
+            "usd_all_attempts": round(notification.usd + notification.earlier_usd, 6),
             "outputs": run.out_dir,
         }
     return {
@@ -55,8 +57,17 @@ def notification_document(notification: Notification) -> Mapping[str, Any]:
         **about,
         "usd": round(notification.usd, 6),
         "limit_usd": notification.limit_usd,
-        "text": f"{name}: {_TITLES.get(notification.kind, run.verdict)}\n{body}",
+        "text": f"{name}: {_title(notification)}\n{body}",
     }
+
+
+def _title(notification: Notification) -> str:
+    if notification.kind is not NotificationKind.ATTEMPT:
+        return _TITLES.get(notification.kind, str(notification.run.verdict))
+    last, number = notification.earlier[0], 1 + len(notification.earlier)
+    step = f"step {last.step}{f' of {last.steps}' if last.steps else ''}, " if last.step else ""
+    spent = notification.usd + notification.earlier_usd
+    return f"attempt {number} begins, {step}{usd(spent)} so far"
 
 
 def _body(notification: Notification) -> str:
@@ -64,6 +75,9 @@ def _body(notification: Notification) -> str:
     run = notification.run
     limit = "" if notification.limit_usd is None else f" of {usd(notification.limit_usd)}"
     lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
+    if notification.earlier:
+        total, number = usd(notification.usd + notification.earlier_usd), 1 + len(notification.earlier)
+        lines[0] += f"; {total} for all {number} attempts"
     if why := cause_line(run):
         lines.append(why)
     if notification.lease is not None:

@@ -11,7 +11,7 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import any_job_type
 from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.job import DataFile, JobSpec
 from vastrun.launcher.core.market import UNMEASURED, Lease
 from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
@@ -22,7 +22,7 @@ from vastrun.launcher.decisions.estimates import (
     is_cut_short,
     offer_text,
 )
-from vastrun.launcher.decisions.history import kind_of, kind_text
+from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
@@ -55,6 +55,7 @@ def _request(plan: LaunchPlan) -> str:
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
+            ("found", "\n".join(plan.notes)),
             ("lease", _lease(plan)),
             ("deadline", plan.deadline),
             ("needs", _needs(plan)),
@@ -75,26 +76,41 @@ def _request(plan: LaunchPlan) -> str:
 
 
 def _data(plan: LaunchPlan) -> str:
-    """Write what each machine downloads, and how long it takes and costs there."""
-    spec, offer = plan.spec, plan.offers[0]
-    if not spec.data:
-        return ""
-    bound = "" if all(file.size is not None for file in spec.data) else "at most "
-    servers = ", ".join(dict.fromkeys(_server(file.url) for file in spec.data))
-    lines = [f"{bound}{spec.data_gb:.3g} GB from {servers}"]
-    if offer.data_s:
-        cost = data_usd(spec, offer, offer.data_s)
-        each = " on each machine" if spec.nodes > 1 else ""
-        lines[0] += f": about {duration(offer.data_s)} and {usd(cost)}{each}"
-    unchecked = [file.target for file in spec.data if file.sha256 is None and file.md5 is None]
+    """Write which data each machine gets, and how long it takes and costs there."""
+    spec, offer, lines = plan.spec, plan.offers[0], list[str]()
+    if files := [file for file in spec.data if file.url]:
+        bound = "" if all(file.size is not None for file in files) else "at most "
+        servers, gb = ", ".join(dict.fromkeys(map(_server, files))), spec.data_gb - spec.sent_gb
+        lines.append(f"{bound}{gb:.3g} GB from {servers}")
+        if offer.data_s:
+            seconds = offer.data_s - offer.sent_s
+            each = " on each machine" if spec.nodes > 1 else ""
+            lines[0] += f": about {duration(seconds)} and {usd(data_usd(offer, seconds, gb))}{each}"
+    lines += filter(None, [upload_text(plan)])
+    unchecked = [file.target for file in files if file.sha256 is None and file.md5 is None]
     if unchecked:
         lines.append(f"without a checksum: {', '.join(unchecked)}")
     return "\n".join(lines)
 
 
-def _server(url: str) -> str:
+def upload_text(plan: LaunchPlan) -> str:
+    """Write what this computer sends, and what that takes where the machine costs money meanwhile."""
+    from vastrun.launcher.bundle.local_data import local_files  # slow to import: all that packs
+
+    spec, offer = plan.spec, plan.offers[0]
+    count = sum(1 for entry in spec.data if not entry.url for _ in local_files(entry))
+    text = f"{how_many(count, 'file')}, {spec.sent_gb:.3g} GB from this computer"
+    if not offer.sent_s:
+        return text if count else ""
+    mbps, cost = spec.sent_gb * spec.nodes * 8000 / offer.sent_s, data_usd(offer, offer.sent_s, spec.sent_gb)
+    basis = "as last measured" if round(mbps, 1) != SpeedHistory.up_mbps else "assumed"
+    waiting = f"{duration(offer.sent_s)}, {usd(spec.nodes * cost)} of waiting"
+    return f"{text} at {mbps:.3g} Mbit/s ({basis}): {waiting}; a bucket would take {duration(offer.bucket_s)}"
+
+
+def _server(file: DataFile) -> str:
     """Write where a file of `data:` comes from."""
-    parts = urlsplit(url)
+    parts = urlsplit(file.url or "")
     if parts.scheme == "hf":
         return "the Hugging Face Hub"
     return f"s3://{parts.netloc}" if parts.scheme == "s3" else parts.hostname or ""
@@ -154,9 +170,9 @@ def _code(spec: JobSpec) -> str:
         return "" if spec.command is None else "none is uploaded"
     if spec.code_digest is not None:  # as it was submitted then, wherever that folder is now
         return spec.code.path
-    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree  # slow to import: all that packs
 
-    sizes = [file.size for file in worktree(spec.code.path, spec.code.exclude, spec.code.include).files]
+    sizes = [file.size for file in code_tree(spec).files]
     return f"{spec.code.path}: {how_many(len(sizes), 'file')}, {sum(sizes) / 1e6:.1f} MB"
 
 
@@ -171,11 +187,6 @@ def _lease(plan: LaunchPlan) -> str:
         f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
         f"or after {duration(lease.ship_s)} without a job"
     )
-
-
-def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
-    """Return whether the offer may miss the deadline, as its speed is not measured: it is sorted last."""
-    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis in UNMEASURED)
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
@@ -194,7 +205,10 @@ def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
 
 def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
-    offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
+    # One without a measured speed may miss a deadline: it is sorted last.
+    guessed = [one.id for one in plan.offers if not one.forecast or one.forecast.basis in UNMEASURED]
+    late = guessed if plan.deadline else []
+    offers = sorted(plan.offers, key=lambda offer: (offer.id in late, offer.expected_usd))
     shown = offers[:_MAX_OFFERS]
     speeds = any(offer.forecast for offer in shown)
     cells = [
@@ -270,6 +284,8 @@ class PlanDocument(Document):
     provider: str
     offers: Sequence[OfferDocument]
     """Best first."""
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease

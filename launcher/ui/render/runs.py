@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource
+from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource, chains_of
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
-from vastrun.launcher.core.runs import CodeOrigin
+from vastrun.launcher.core.runs import CodeOrigin, MachineState
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cost_text, lease_line, left_text, on_machines, state_of
+from vastrun.launcher.ui.render.verdict import (
+    cost_text,
+    lease_line,
+    left_text,
+    on_machines,
+    silence_text,
+    state_of,
+)
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 
@@ -25,17 +32,16 @@ _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 def runs_table(
     rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
 ) -> str:
-    """Write one line per run. `width`: columns of the terminal; None: nothing is cut.
+    """Write one line per run, with the cost of all of its attempts, the earlier ones indented below it.
+
+    `width`: columns of the terminal; None: nothing is cut.
 
     `users`: show who started each. `more`: number of runs left out.
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     user_column = ("USER",) if users else ()
-    cells = (
-        (row.run.id, row.run.job, *((row.run.started_by or "-",) if users else ()), *_state_cells(row, now))
-        for row in rows
-    )
+    cells = [line for chain in chains_of(rows) for line in _chain_lines(chain, now, users=users)]
     header = (*_HEADER[:2], *user_column, *_HEADER[2:])
     right = [number + len(user_column) for number in (3, 4, 5)]
     # The job's name loses a part first, then the user's.
@@ -48,9 +54,16 @@ def runs_table(
     return f"{listed}\n\n{rest}{waiting}{left}{following}"
 
 
-def _state_cells(row: RunRow, now: float) -> Sequence[str]:
-    state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
-    return state, progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
+def _chain_lines(chain: Sequence[RunRow], now: float, *, users: bool) -> Iterator[Sequence[str]]:
+    """Yield the cells of the newest attempt, with the age and the cost of all, then of each earlier one."""
+    for row in chain:
+        is_newest, run = row is chain[0], row.run
+        state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
+        began = min(one.run.created_at for one in chain) if is_newest else run.created_at
+        cost = sum(one.usd for one in chain) if is_newest else row.usd
+        name = (run.id, run.job) if is_newest else (f"  {run.id}", "")
+        user = (run.started_by or "-",) if users else ()
+        yield *name, *user, state, progress_of(run), duration(now - began), usd(cost)
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
@@ -67,7 +80,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("because", run.detail),
                 ("step", progress_of(run) if detail.box_status is None else _seen(run, detail.box_status)),
                 ("cost", cost_text(row, f"{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}")),
-                ("machine", "" if row.nodes else _machine(run)),
+                ("machine", "" if row.nodes else _machine(row)),
                 ("image", run.image),
                 ("lease", lease_line(row, now)),
                 ("box", _box(detail.box_status, now) or detail.note),
@@ -126,11 +139,12 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
     return f"{box_status.step}/{run.steps or box_status.steps or '?'}{f' {stage}' if stage else ''}{loss}"
 
 
-def _machine(run: Run) -> str:
+def _machine(row: RunRow) -> str:
+    run, silence = row.run, silence_text(row)
     if run.instance_id is None:
         return ""
-    gone = f", gone since {moment(run.released_at)}" if run.released_at else ""
-    return f"{run.instance_id} ({run.provider}{', host ' + run.host if run.host else ''}){gone}"
+    host = f", host {run.host}" if run.host else ""
+    return f"{run.instance_id} ({run.provider}{host}){silence and f', {silence}'}"
 
 
 def _box(box_status: BoxStatus | None, now: float) -> str:
@@ -156,7 +170,7 @@ def _ranks(ranks: Sequence[RankStatus]) -> str:
             str(rank.pid or "-"),
             str(rank.step) if rank.activity else "-",
             rank.activity or "-",
-            duration(rank.age_s),
+            duration(rank.age_s) if rank.pid else "ended",
         )
         for rank in ranks
     ]
@@ -183,6 +197,10 @@ class RunDocument(Document, Run):
     """Remaining time and cost of its leases, if the provider rejected the last launcher's key."""
     stage: str | None
     """Stage of its last step; null where its job trains only one."""
+    machine_state: MachineState | None
+    """State of a machine that does not answer; null: it answers, or there is none yet."""
+    chain: str
+    """Id of the first attempt at its job that it continues, or its own; empty: unknown."""
     nodes: Sequence[Run]
     """Machines of a run on several nodes, by node."""
 
@@ -272,12 +290,12 @@ class ResultFile(Document):
     next: str | None
     """Advice: what to try next."""
     code: CodeOrigin | None
-    """Where the code came from; `code.json` has its files, `code.patch` what was not committed."""
+    """Origin of the code; `code.json` has its files, `code.patch` what was not committed."""
     code_digest: str | None
     job: Mapping[str, str | int | float | bool | None]
     """Options of the job that are not defaults, by key."""
     machine: Sequence[str]
-    """What the checks before the training found: processor, GPUs, driver, disk."""
+    """Findings of the checks before the training: processor, GPUs, driver, disk."""
     packages: Mapping[str, str] | None
     """Versions of the machine's Python and of its packages."""
 

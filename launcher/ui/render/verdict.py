@@ -6,26 +6,38 @@ from collections.abc import Mapping, Sequence
 
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
-from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
+from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 
 def verdict_line(row: RunRow) -> str:
     """Write one line like `FAILED: out of memory: rank 1 failed at step 4: …`."""
-    weak = (
-        " (by exit code only)" if row.verdict is Verdict.SUCCEEDED and _only_exit_code(row.run.proofs) else ""
-    )
+    names = {proof.name for proof in row.run.proofs if proof.name.startswith("success")}
+    by_exit_code = row.verdict is Verdict.SUCCEEDED and names == {"success.exit_code"}
+    weak = " (by exit code only)" if by_exit_code else ""
     return ": ".join(filter(None, (state_of(row) + weak, cause_line(row.run))))
 
 
-def _only_exit_code(proofs: Sequence[Proof]) -> bool:
-    """Return whether the only evidence of success is the exit code of the program."""
-    return {proof.name for proof in proofs if proof.name.startswith("success")} == {"success.exit_code"}
+SILENCE: Mapping[MachineState, str] = {
+    MachineState.NOT_ANSWERING: "not answering",
+    MachineState.NOT_LISTED: "gone by the list",
+    MachineState.GONE: "gone for certain",
+}
+
+
+def silence_text(row: RunRow) -> str:
+    """Write what is known of a machine that does not answer, and since when; empty where it answers."""
+    if row.machine_state is None:
+        return ""
+    meter, is_silent = row.run.meter, row.machine_state is MachineState.NOT_ANSWERING
+    at = meter.answered_at if is_silent else row.run.released_at or meter.absent_at
+    when = "" if at is None else f"{', last answer' if is_silent else ' since'} {moment(at)}"
+    return f"{SILENCE[row.machine_state]}{when}"
 
 
 def state_of(row: RunRow) -> str:
@@ -34,13 +46,15 @@ def state_of(row: RunRow) -> str:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
         return "not destroyed"
+    silence = "" if row.machine_state is None else SILENCE[row.machine_state]
     if row.driver is not None:
-        return row.run.phase.value
+        return f"{row.run.phase.value}{silence and f' ({silence})'}"
     if row.lease is not None:
         return f"{row.run.phase.value} (left to its lease)"
     if row.download_left_s is not None:
         return f"training ended, waiting for download, {rough(row.download_left_s)} left"
-    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
+    absent = "detached" if row.run.phase is Phase.TRAIN else "no launcher"
+    return f"{row.run.phase.value} ({silence or absent})"
 
 
 def lease_line(row: RunRow, now: float) -> str:
@@ -84,26 +98,19 @@ def on_machines(row: RunRow) -> str:
 
 
 WORDS: Mapping[Cause, str] = {
-    Cause.USER_ERROR: "",
+    **dict.fromkeys(Cause, ""),
     Cause.SETUP: "set-up failed",
     Cause.OUT_OF_MEMORY: "out of memory",
     Cause.SIGNAL: "a process was killed",
     Cause.COMMUNICATION: "the ranks could not communicate",
     Cause.DATA: "the data set is faulty",
     Cause.DIVERGED: "the training diverged",
-    Cause.GATE_MISSED: "",
     Cause.DISK: "the machine's disk is full",
     Cause.HOST: "the machine is faulty",
     Cause.SLOW: "the machine is slow",
     Cause.STORAGE: "this computer could not write",
-    Cause.HANG: "",
-    Cause.STOPPED: "",
-    Cause.PRUNED: "",
     Cause.TIME_LIMIT: "time limit",
     Cause.MONEY_LIMIT: "money limit",
-    Cause.PREEMPTED: "",
-    Cause.LOST: "",
-    Cause.NO_OFFER: "",
     Cause.PROVIDER: "the provider failed",
     Cause.UNPROVEN: "success is not proven",
     Cause.CONTRADICTION: "the evidence contradicts itself",
@@ -147,7 +154,7 @@ def code_text(code: CodeRecord | None) -> str:
     """Write where the code of a run came from."""
     if code is None:
         return ""
-    origin, files = code.origin, f"{len(code.files)} files, digest {code.digest[:12]}"
+    origin, files = code.origin, f"{how_many(len(code.files), 'file')}, digest {code.digest[:12]}"
     if origin.commit is None:
         return files
     where = "".join(

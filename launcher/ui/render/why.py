@@ -16,9 +16,9 @@ from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
+from vastrun.launcher.ui.render import verdict
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cause_line, code_text, proof_lines, stage_lines, verdict_line
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -28,18 +28,18 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("run", f"{run.id} ({run.job})"),
-                ("verdict", verdict_line(explanation.row)),
+                ("verdict", verdict.verdict_line(explanation.row)),
                 ("first", _first_failure(outcome)),
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
                 ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
-                ("stages", stage_lines(explanation.stages, run.id)),
+                ("stages", verdict.stage_lines(explanation.stages, run.id)),
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
-                ("machine", one_line(explanation.slow_machine)),
+                ("machine", one_line(explanation.slow_machine) or verdict.silence_text(explanation.row)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),
-                ("proofs", proof_lines(run.proofs)),
+                ("proofs", verdict.proof_lines(run.proofs)),
             ]
         )
     ]
@@ -54,7 +54,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("outputs", run.out_dir),
-                ("code", code_text(explanation.code)),
+                ("code", verdict.code_text(explanation.code)),
                 ("here", explanation.home),
                 ("left out", left_out_lines(explanation.left_out)),
                 ("try", explanation.advice),
@@ -215,7 +215,7 @@ def batch_why_text(batch: Batch, states: Sequence[PointState], rows: Sequence[Po
         lines.append(("diverged", f"{numbers}: {batch.spec.objective.metric} ends in no finite number"))
     failed = _failed(states)
     for cause, runs in failed[:8]:
-        text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
+        text = f"{len(runs)} x: {verdict.cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
         lines.append((cause, text))
     if failed:
         lines.append(("try", _next(batch)))

@@ -18,7 +18,7 @@ from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, usd
 from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded, rounded_step, wants_logarithm
 from vastrun.launcher.ui.report.page import (
@@ -122,6 +122,8 @@ def _row(
     address_of: AddressOf,
 ) -> Html:
     run, values = row.run, row.point.shown
+    address = None if run is None else address_of(run)
+    name = element("a", run.id, href=address) if run and address else run.id if run else "–"
     cells: list[tuple[Content, object]] = [
         (str(row.point.number), None),
         *(
@@ -133,7 +135,7 @@ def _row(
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
         (f"${row.usd:.3f}", f"{row.usd:.6f}"),
-        ("–" if run is None else _linked(run, address_of), None if run else ""),
+        (name, None if run else ""),
     ]
     shown = (
         element("td", content, class_="num" if right else None, data_sort=None if key is None else str(key))
@@ -149,12 +151,6 @@ def _are_numbers(report: BatchReport, key: str) -> bool:
 
 def _state(row: PointResult) -> str:
     return str(row.verdict) if row.verdict else "waiting" if row.run is None else "running"
-
-
-def _linked(run: Run, address_of: AddressOf) -> Html | str:
-    """Write the run's id, as a link if it has a page."""
-    address = address_of(run)
-    return run.id if address is None else element("a", run.id, href=address)
 
 
 def _file_of(folder: Path, run: Run) -> str | None:
@@ -179,7 +175,7 @@ def _curves(report: BatchReport) -> Html | str:
         "points": [drawn[n].point.number for n in order],
         "ranks": [n * 5 // len(drawn) for n in order],
     }
-    words = f"{report.curve_name} over the steps of {len(drawn)} runs"
+    words = f"{report.curve_name} over the steps of {how_many(len(drawn), 'run')}"
     plot = element("div", class_="plot", role="img", aria_label=words)
     caption = element("figcaption", words)
     figure = element(

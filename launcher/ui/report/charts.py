@@ -113,7 +113,8 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
         ],
     }
     if chart.is_each_gpu:
-        summary = "; ".join(f"{words}: {_short(series.last)}" for words, series in drawn)
+        lasts = [(words, series.last) for words, series in drawn]
+        summary = "; ".join(f"{words}: {f'{x:,.0f}' if x >= 100 else f'{x:.3g}'}" for words, x in lasts)
     else:
         summary = "; ".join(_summary(words if len(drawn) > 1 else "", series) for words, series in drawn)
     caption = element("figcaption", element("strong", chart.title), " ", element("span", summary))
@@ -144,10 +145,6 @@ def _count_text(steps: float) -> str:
         if steps >= min_steps:
             return f"{steps / size:.4g}{unit}"
     return f"{steps:,.0f}"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def rounded(value: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from vastrun.launcher.batch.schedule import BatchRow
-from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.commands.queries import RunRow, chains_of
 from vastrun.launcher.core import Phase
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, usd
@@ -110,10 +110,10 @@ def _search(query: PageQuery) -> Html:
 def _runs(index: Index) -> Content:
     if not index.runs:
         return note("No runs yet: vastrun launch quickstart.yaml starts one.")
-    shown = index.query.of(index.runs, _text_of)
+    shown = index.query.of(chains_of(index.runs), lambda chain: " ".join(map(_text_of, chain)))
     if not shown.rows:
         return note("No matching runs.")
-    rows = [_run(row, index.made_at) for row in shown.rows]
+    rows = [_run(chain, index.made_at) for chain in shown.rows]
     links = _page_links(shown, index.query)
     listed = table("Runs", _RUN_COLUMNS, rows, right=range(3, 7), sorts=True, class_="results")
     return joined(links if shown.pages > 1 else "", listed, links)
@@ -136,22 +136,30 @@ def _text_of(row: RunRow) -> str:
     return " ".join((run.id, run.job, state_of(row), run.batch, *machine, run.started_by))
 
 
-def _run(row: RunRow, now: float) -> Html:
-    run = row.run
-    seconds = max(0.0, (run.ended_at or now) - run.created_at)
+def _run(chain: Sequence[RunRow], now: float) -> Html:
+    """Write the newest attempt at a job, with links to the earlier ones, and the time and cost of all."""
+    row, run = chain[0], chain[0].run
+    began, cost = chain[-1].run.created_at, sum(one.usd for one in chain)
+    seconds = max(0.0, (run.ended_at or now) - began)
+    ends = ((_link(one), f", {state_of(one)}, {usd(one.usd)}") for one in chain[1:])
+    earlier = [element("div", "after ", *end, class_="faint") for end in ends]
     batch = element("a", shortened(run.batch), href=batch_address(run.batch)) if run.batch else ""
     cells = (
-        _cell(element("a", run.id, href=run_address(run.id)), run.id),
+        _cell(joined(_link(row), *earlier), run.id),
         _cell(badge(row.verdict, state_of(row)), state_of(row)),
         _cell(shortened(run.job)),
         _cell(progress_of(run), run.step, right=True),
-        _cell(moment(run.created_at), f"{run.created_at:.0f}", right=True),
+        _cell(moment(began), f"{began:.0f}", right=True),
         _cell(duration(seconds), f"{seconds:.1f}", right=True),
-        _cell(usd(row.usd), f"{row.usd:.6f}", right=True),
+        _cell(usd(cost), f"{cost:.6f}", right=True),
         _cell(batch, run.batch),
         _cell("" if run.offer is None else shortened(run.offer.description)),
     )
     return element("tr", *cells)
+
+
+def _link(row: RunRow) -> Html:
+    return element("a", row.run.id, href=run_address(row.run.id))
 
 
 def _batches(index: Index) -> Content:
@@ -215,7 +223,7 @@ class PageQuery:
     def of(self, rows: Sequence[Row], text_of: Callable[[Row], str]) -> ResultPage[Row]:
         """Return the requested page of the matching rows, at most the last one."""
         words = self.find.casefold().split()
-        fit = [row for row in rows if _has(words, text_of(row))] if words else rows
+        fit = [row for row in rows if all(word in text_of(row).casefold() for word in words)]
         pages = max(1, -(-len(fit) // PER_PAGE))
         page = min(self.page, pages)
         return ResultPage(
@@ -238,8 +246,3 @@ def parse_query(query: str) -> PageQuery:
     is_number = page.isascii() and page.isdecimal() and len(page) <= 9
     find = " ".join(one_line(fields.get("find", "")).split())
     return PageQuery(find=find[:200], page=max(1, int(page)) if is_number else 1)
-
-
-def _has(words: Sequence[str], text: str) -> bool:
-    text = text.casefold()
-    return all(word in text for word in words)

@@ -120,8 +120,9 @@ def scrolled(title: str, content: Html, *, class_: str = "scroll") -> Html:
 def table(
     title: str,
     columns: Sequence[Content],
-    rows: Sequence[Html],
+    rows: Sequence[Html | Sequence[Content]],
     *,
+    classes: Sequence[str | None] = (),
     right: Collection[int] = (),
     sorts: bool = False,
     order: tuple[int, str] | None = None,
@@ -130,6 +131,7 @@ def table(
 ) -> Html:
     """Write a table that scrolls. `right`: numbers of right-aligned columns.
 
+    `classes`: of the cells of rows that are given as contents; None: the cell is the name of its row.
     `sorts`: a click on a column's name sorts by it; `order`: the column by which the rows are in order, and
     that order.
     """
@@ -143,8 +145,15 @@ def table(
         )
         for number, name in enumerate(columns)
     )
+    body = [row if isinstance(row, Html) else element("tr", *map(_cell, row, classes)) for row in rows]
     head = element("thead", element("tr", *header))
-    return scrolled(title, element("table", head, element("tbody", *rows), class_=class_), class_=scroll)
+    return scrolled(title, element("table", head, element("tbody", *body), class_=class_), class_=scroll)
+
+
+def _cell(content: Content, class_: str | None) -> Html:
+    if class_ is None:
+        return element("th", content, scope="row")
+    return element("td", content, class_=class_ or None)
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> Html:
@@ -193,6 +202,7 @@ TONES: Mapping[Verdict | None, str] = {
     Verdict.FAILED: "bad",
     Verdict.HUNG: "bad",
     Verdict.LOST: "bad",
+    Verdict.OUTPUTS_LOST: "bad",
     Verdict.UNKNOWN: "bad",
     Verdict.NO_OFFER: "warn",
     Verdict.LIMIT: "warn",
@@ -237,7 +247,8 @@ def element(tag: str, *content: Content, **attributes: Attribute) -> Html:
 
 def joined(*content: Content) -> Html:
     """Concatenate the parts, and escape plain text."""
-    return Html("".join(part if isinstance(part, Html) else _shown(part) for part in content))
+    shown = (part for part in content if part is not None)
+    return Html("".join(part if isinstance(part, Html) else text(str(part)) for part in shown))
 
 
 def data_block(name: str, value: Any) -> Html:
@@ -267,10 +278,6 @@ def _attribute(name: str, value: Attribute) -> str:
         return ""
     name = name.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(printable(str(value)))}"'
-
-
-def _shown(part: Content) -> str:
-    return "" if part is None else text(str(part))
 
 
 def _printable(value: Any) -> Any:

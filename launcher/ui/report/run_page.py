@@ -18,6 +18,7 @@ from vastrun.launcher.ui.render.verdict import (
     code_text,
     cost_text,
     on_machines,
+    silence_text,
     stage_result,
     state_of,
 )
@@ -94,14 +95,15 @@ def run_page(
 
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
-    cause = shortened(cause_line(run))
+    cause, outcome = shortened(cause_line(run)), report.explanation.outcome
+    scores = score_lines((outcome.scores if outcome else None) or {})
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
         element("p", "vastrun", element("span", run.id, class_="id"), class_="brand"),
         element("h1", shortened(run.job), " ", badge(row.verdict, state_of(row))),
         element("p", cause, class_="cause") if cause else "",
-        *(element("p", line, class_="score") for line in _score_lines(report)[:3]),
+        *(element("p", shortened(line), class_="score") for line in scores[:3]),
         figures(
             [
                 ("cost", f"{cost_text(row)}{on_machines(row)}"),
@@ -113,11 +115,6 @@ def _header(report: RunReport) -> Html:
         ),
         "" if is_done else element("p", element("b", "Next: "), report.explanation.advice, class_="next"),
     )
-
-
-def _score_lines(report: RunReport) -> list[str]:
-    outcome = report.explanation.outcome
-    return [shortened(line) for line in score_lines((outcome.scores if outcome else None) or {})]
 
 
 def _gpus(run: Run) -> str:
@@ -144,18 +141,19 @@ def _proofs(run: Run) -> Html | str:
 def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
+    others = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
+    links = {id_: element("a", id_, href=address_of(run)) for id_, run in others.items() if address_of}
     rows = [
-        element(
-            "tr",
-            element("th", _named(attempt.run, report.run, address_of), scope="row"),
-            element("td", badge(attempt.verdict, state_of(attempt))),
-            element("td", shortened(cause_line(attempt.run))),
-            element("td", usd(attempt.usd), class_="num"),
+        (
+            links.get(attempt.run.id, attempt.run.id),
+            badge(attempt.verdict, state_of(attempt)),
+            shortened(cause_line(attempt.run)),
+            usd(attempt.usd),
         )
         for attempt in report.attempts[-_MAX_ATTEMPTS:]
     ]
-    columns = ("Attempt", "Verdict", "Cause", "Cost")
-    return element("div", element("h3", "Attempts"), table("Attempts", columns, rows))
+    columns, classes = ("Attempt", "Verdict", "Cause", "Cost"), (None, "", "", "num")
+    return element("div", element("h3", "Attempts"), table("Attempts", columns, rows, classes=classes))
 
 
 def _stages(report: RunReport) -> Html | str:
@@ -163,23 +161,17 @@ def _stages(report: RunReport) -> Html | str:
     if not stages:
         return ""
     rows = [
-        element(
-            "tr",
-            element("th", shortened(stage.name), scope="row"),
-            element("td", f"{stage.steps_done} of {stage.steps_planned}", class_="num"),
-            element("td", duration(stage.seconds), class_="num"),
-            element("td", usd(stage.usd), class_="num"),
-            element("td", shortened(stage_result(stage, report.run.id))),
+        (
+            shortened(stage.name),
+            f"{stage.steps_done} of {stage.steps_planned}",
+            duration(stage.seconds),
+            usd(stage.usd),
+            shortened(stage_result(stage, report.run.id)),
         )
         for stage in stages
     ]
-    columns = ("Stage", "Steps", "Time", "Cost", "Result")
-    return element("div", element("h3", "Stages"), table("Stages", columns, rows))
-
-
-def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
-    """Write the run's id, as a link if it is another run with a page."""
-    return run.id if address_of is None or run.id == shown.id else element("a", run.id, href=address_of(run))
+    columns, classes = ("Stage", "Steps", "Time", "Cost", "Result"), (None, "num", "num", "num", "")
+    return element("div", element("h3", "Stages"), table("Stages", columns, rows, classes=classes))
 
 
 def _scores(report: RunReport) -> Html | str:
@@ -226,7 +218,7 @@ def _machine(report: RunReport) -> Html:
         ("image", element("code", shortened(run.image)) if run.image else ""),
         ("code", shortened(code_text(report.explanation.code))),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
-        ("released", moment(run.released_at) if run.released_at is not None else ""),
+        ("state", silence_text(report.row)),
         (
             "GPU time",
             duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",
@@ -246,16 +238,9 @@ def _values(title: str, values: Mapping[str, object]) -> Html:
 def _diary(report: RunReport) -> Html | str:
     if not report.events:
         return ""
-    events = report.events[-_MAX_EVENTS:]
     rows = [
-        element(
-            "tr",
-            element("td", moment(event.at), class_="faint num"),
-            element("td", event.phase.value),
-            element("td", shortened(event.text)),
-            element("td", usd(event.usd), class_="num"),
-        )
-        for event in events
+        (moment(event.at), event.phase.value, shortened(event.text), usd(event.usd))
+        for event in report.events[-_MAX_EVENTS:]
     ]
-    columns = ("When", "Phase", "What", "Spent")
-    return folded(how_many(len(report.events), "event"), table("Diary", columns, rows))
+    columns, classes = ("When", "Phase", "What", "Spent"), ("faint num", "", "", "num")
+    return folded(how_many(len(report.events), "event"), table("Diary", columns, rows, classes=classes))

@@ -11,17 +11,7 @@ from vastrun.launcher.core import Phase, StepEnd
 from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
 from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
 from vastrun.launcher.ui.render.verdict import cause_line
-from vastrun.launcher.ui.report.page import (
-    Html,
-    element,
-    facts,
-    folded,
-    joined,
-    note,
-    scrolled,
-    shortened,
-    table,
-)
+from vastrun.launcher.ui.report import page
 
 LINES_BEFORE, LINES_AFTER = 12, 40
 """Log lines to show before and after an error."""
@@ -45,16 +35,16 @@ WORDS: Mapping[Phase, str] = {
 }
 
 
-def failure(report: RunReport) -> Html | str:
+def failure(report: RunReport) -> page.Html | str:
     """Write the error in its context; empty for a run that succeeded or is open."""
     run = report.run
     if run.cause is None:
         return ""
     parts = [*_hang(report), *_traceback(report), _log_excerpt(report.log_tail, report.explanation)]
-    return joined(*parts) or note(shortened(cause_line(run)) or "Nothing more is known.")
+    return page.joined(*parts) or page.note(page.shortened(cause_line(run)) or "Nothing more is known.")
 
 
-def newest_lines(report: RunReport) -> Html | str:
+def newest_lines(report: RunReport) -> page.Html | str:
     """Write the end of the log of an open run; empty for an ended one."""
     lines = [line for line in map(parse_line, lines_of(report.log_tail)) if line is not None]
     if report.run.phase is Phase.ENDED or not lines:
@@ -62,7 +52,7 @@ def newest_lines(report: RunReport) -> Html | str:
     return _block(lines[-_TAIL_LINES:], None, "Newest lines")
 
 
-def _hang(report: RunReport) -> Iterator[Html]:
+def _hang(report: RunReport) -> Iterator[page.Html]:
     outcome = report.explanation.outcome
     if outcome is None or outcome.hang is None:
         return
@@ -70,15 +60,15 @@ def _hang(report: RunReport) -> Iterator[Html]:
     doing = f" ({hang.activity})" if hang.activity else ""
     pairs = [
         (f"rank {hang.rank}", f"made no progress for {duration(hang.stalled_s)} at step {hang.step}{doing}"),
-        ("in", element("code", shortened(hang.frame)) if hang.frame else ""),
-        ("others", "; ".join(map(shortened, hang.waits[:8]))),
+        ("in", page.element("code", page.shortened(hang.frame)) if hang.frame else ""),
+        ("others", "; ".join(map(page.shortened, hang.waits[:8]))),
     ]
-    yield facts(pairs)
+    yield page.facts(pairs)
     if report.stack:
         yield _text_block(f"The stack of rank {hang.rank}", report.stack)
 
 
-def _traceback(report: RunReport) -> Iterator[Html]:
+def _traceback(report: RunReport) -> Iterator[page.Html]:
     outcome = report.explanation.outcome
     failure = None if outcome is None else outcome.first_failure
     output = "" if failure is None else failure.traceback or failure.last_lines
@@ -86,16 +76,16 @@ def _traceback(report: RunReport) -> Iterator[Html]:
         yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", output)
 
 
-def _text_block(title: str, text: str) -> Html:
+def _text_block(title: str, text: str) -> page.Html:
     lines = [short_line(line) for line in text.rstrip().split("\n")]
     left_out = len(lines) - _MAX_LINES
     if left_out > 0:
-        lines = [*lines[: _MAX_LINES // 2], f"… {left_out} lines …", *lines[-_MAX_LINES // 2 :]]
-    block = element("pre", element("code", "\n".join(lines)))
-    return element("div", element("h3", title), scrolled(title, block))
+        lines = [*lines[: _MAX_LINES // 2], f"… {how_many(left_out, 'line')} …", *lines[-_MAX_LINES // 2 :]]
+    block = page.element("pre", page.element("code", "\n".join(lines)))
+    return page.element("div", page.element("h3", title), page.scrolled(title, block))
 
 
-def _log_excerpt(tail: str, explanation: Explanation) -> Html | str:
+def _log_excerpt(tail: str, explanation: Explanation) -> page.Html | str:
     """Write the error at the end of a log with its context; without one, the last lines."""
     lines = [line for line in map(parse_line, lines_of(tail)) if line is not None]
     if not lines:
@@ -136,53 +126,53 @@ def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | N
     return None
 
 
-def _block(lines: Sequence[LogLine], marked: int | None, title: str) -> Html:
+def _block(lines: Sequence[LogLine], marked: int | None, title: str) -> page.Html:
     start = lines[0].at
     rows = [_row(line, start, is_marked=number == marked) for number, line in enumerate(lines)]
-    block = element("table", element("tbody", *rows), class_="log")
-    return element("div", element("h3", title), scrolled(title, block))
+    block = page.element("table", page.element("tbody", *rows), class_="log")
+    return page.element("div", page.element("h3", title), page.scrolled(title, block))
 
 
-def _row(line: LogLine, start: float, *, is_marked: bool) -> Html:
-    words = element("mark", short_line(line.text)) if is_marked else short_line(line.text)
-    return element(
+def _row(line: LogLine, start: float, *, is_marked: bool) -> page.Html:
+    words = page.element("mark", short_line(line.text)) if is_marked else short_line(line.text)
+    return page.element(
         "tr",
-        element("td", f"+{line.at - start:.1f}s", class_="num faint"),
-        element("td", line.source, class_="faint"),
-        element("td", element("code", words)),
+        page.element("td", f"+{line.at - start:.1f}s", class_="num faint"),
+        page.element("td", line.source, class_="faint"),
+        page.element("td", page.element("code", words)),
         class_="marked" if is_marked else None,
     )
 
 
-def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str:
+def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> page.Html | str:
     """Draw the phases on a common time axis, and the steps on the machine folded below."""
     if not spans:
         return ""
     dollars = usd_parts([span.usd for span in spans])
     start, whole_s = spans[0].start, max(spans[-1].end - spans[0].start, 1e-9)
     rows = [
-        element(
-            "tr",
-            element("th", span.phase.value, element("small", WORDS[span.phase]), scope="row"),
-            element("td", _bar(span, start, whole_s), class_="bar"),
-            element("td", duration(span.seconds), class_="num"),
-            element("td", f"{span.seconds / whole_s:.0%}", class_="num faint"),
-            element("td", f"${spent:.3f}", class_="num"),
+        (
+            page.joined(span.phase.value, page.element("small", WORDS[span.phase])),
+            _bar(span, start, whole_s),
+            duration(span.seconds),
+            f"{span.seconds / whole_s:.0%}",
+            f"${spent:.3f}",
         )
         for span, spent in zip(spans, dollars, strict=True)
     ]
-    columns = ("Phase", element("span", "From start to end", class_="hidden"), "Time", "Share", "Cost")
-    drawn = table("Timeline", columns, rows, right=(2, 3, 4), class_="timeline")
-    return element("div", drawn, _steps(steps))
+    columns = ("Phase", page.element("span", "From start to end", class_="hidden"), "Time", "Share", "Cost")
+    classes = (None, "bar", "num", "num faint", "num")
+    drawn = page.table("Timeline", columns, rows, classes=classes, right=(2, 3, 4), class_="timeline")
+    return page.element("div", drawn, _steps(steps))
 
 
-def _bar(span: PhaseSpan, start: float, whole_s: float) -> Html:
+def _bar(span: PhaseSpan, start: float, whole_s: float) -> page.Html:
     width = max(_MIN_BAR, _WIDTH * span.seconds / whole_s)
     x = min(_WIDTH * (span.start - start) / whole_s, _WIDTH - width)
-    return element(
+    return page.element(
         "svg",
-        element("rect", x=0, y=7, width=_WIDTH, height=2, class_="rail"),
-        element(
+        page.element("rect", x=0, y=7, width=_WIDTH, height=2, class_="rail"),
+        page.element(
             "rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=16, rx=2, class_=f"span {span.phase}"
         ),
         viewBox=f"0 0 {_WIDTH} 16",
@@ -191,21 +181,16 @@ def _bar(span: PhaseSpan, start: float, whole_s: float) -> Html:
     )
 
 
-def _steps(ends: Sequence[StepEnd]) -> Html | str:
+def _steps(ends: Sequence[StepEnd]) -> page.Html | str:
     """Write the duration and exit code of each step on the machine."""
     if not ends:
         return ""
     rows = [
-        element(
-            "tr",
-            element("th", end.step, scope="row"),
-            element("td", duration(end.seconds), class_="num"),
-            element("td", "ok" if not end.exit_code else f"exit code {end.exit_code}"),
-            element("td", end.last_line if end.exit_code else "", class_="faint"),
-        )
+        (end.step, duration(end.seconds), f"exit code {end.exit_code}", end.last_line)
+        if end.exit_code
+        else (end.step, duration(end.seconds), "ok", "")
         for end in ends
     ]
-    columns = ("Step", "Time", "End", "Last line")
-    return folded(
-        f"{how_many(len(ends), 'step')} on the machine", table("Steps on the machine", columns, rows)
-    )
+    columns, classes = ("Step", "Time", "End", "Last line"), (None, "num", "", "faint")
+    steps = page.table("Steps on the machine", columns, rows, classes=classes)
+    return page.folded(f"{how_many(len(ends), 'step')} on the machine", steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.errors import StorageError, UsageError, VastrunError
 from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.ledger.signatures import stored_text
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.rate_limit_waits import WaitTotal
@@ -70,38 +70,31 @@ class PrometheusExporter:
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics that are read at each scrape, as prometheus_client asks for them."""
-        yield self._gauge("vastrun_driven", "Runs and batches driven by this server.", "kind", self._driven())
-        labels = ("provider", "call")
-        waits = self._core.CounterMetricFamily(
-            "vastrun_rate_limit_waits", "Calls that waited for a rate limit.", labels=labels
+        yield self._family(
+            "Gauge", "driven", "Runs and batches driven by this server.", self._driven(), "kind"
         )
-        seconds = self._core.CounterMetricFamily(
-            "vastrun_rate_limit_wait_seconds", "Seconds that calls waited for a rate limit.", labels=labels
-        )
-        for names, total in self._waits().items():
-            waits.add_metric(names, total.waits)
-            seconds.add_metric(names, total.seconds)
-        yield waits
-        yield seconds
+        waits, labels = self._waits(), ("provider", "call")
+        for name, text, values in (
+            ("waits", "Calls that waited for a rate limit.", {key: one.waits for key, one in waits.items()}),
+            (
+                "wait_seconds",
+                "Seconds that calls waited for a rate limit.",
+                {key: one.seconds for key, one in waits.items()},
+            ),
+        ):
+            yield self._family("Counter", f"rate_limit_{name}", text, values, *labels)
         totals = self._read()
-        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
+        yield self._family("Gauge", "ledger_up", "1 if the ledger could be read.", {(): int(bool(totals))})
         if totals is not None:
             yield from self._of_ledger(totals)
 
     def _of_ledger(self, totals: LedgerTotals) -> Iterator[Any]:
-        runs = self._core.GaugeMetricFamily("vastrun_open_runs", "Open runs.", labels=("provider", "phase"))
-        for (provider, phase), number in totals.open_runs.items():
-            runs.add_metric((provider, phase), number)
-        yield runs
-        ended = self._core.CounterMetricFamily(
-            "vastrun_ended_runs", "Ended runs.", labels=("verdict", "cause")
-        )
-        for cause, number in totals.ended_by_cause.items():
-            ended.add_metric((VERDICT_OF[cause], cause or "none"), number)
-        yield ended
-        yield self._gauge("vastrun_machines", "Rented machines.", "provider", totals.machines)
+        yield self._family("Gauge", "open_runs", "Open runs.", totals.open_runs, "provider", "phase")
+        ended = {(VERDICT_OF[cause], cause or "none"): n for cause, n in totals.ended_by_cause.items()}
+        yield self._family("Counter", "ended_runs", "Ended runs.", ended, "verdict", "cause")
+        yield self._family("Gauge", "machines", "Rented machines.", totals.machines, "provider")
         usd_per_hour = totals.usd_per_hour
-        yield self._gauge("vastrun_usd_per_hour", "USD per hour of machines.", "provider", usd_per_hour)
+        yield self._family("Gauge", "usd_per_hour", "USD per hour of machines.", usd_per_hour, "provider")
         uses = {use.budget.name: use for use in totals.budgets}
         for name, text, amounts in (
             ("limit", "Budget in USD.", {name: use.budget.usd for name, use in uses.items()}),
@@ -113,7 +106,7 @@ class PrometheusExporter:
             ),
             ("left", "USD left for further runs.", {name: use.left_usd for name, use in uses.items()}),
         ):
-            yield self._gauge(f"vastrun_budget_{name}_usd", text, "budget", amounts)
+            yield self._family("Gauge", f"budget_{name}_usd", text, amounts, "budget")
 
     def _read(self) -> LedgerTotals | None:
         """Return the totals, at most some seconds old; None where the ledger cannot be read."""
@@ -126,11 +119,11 @@ class PrometheusExporter:
                 self._cached_at = self._now()
             return self._cached
 
-    def _gauge(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Any:
-        labels = (label,) if label else ()
-        family = self._core.GaugeMetricFamily(name, text, labels=labels)
-        for value, number in values.items():
-            family.add_metric((value,) if label else (), number)
+    def _family(self, kind: str, name: str, text: str, values: Mapping[Any, float], *labels: str) -> Any:
+        """Return the metrics of a name, with a number for the text of each label, or for their tuple."""
+        family = getattr(self._core, f"{kind}MetricFamily")(f"vastrun_{name}", text, labels=labels)
+        for key, number in values.items():
+            family.add_metric((key,) if isinstance(key, str) else key, number)
         return family
 
 
@@ -139,17 +132,8 @@ def load_or_create_token(file: Path) -> str:
 
     Raises StorageError.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-                new.write(secrets.token_urlsafe(32))
-        except FileExistsError:
-            pass
-        token = file.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise StorageError(f"cannot read or write {file}: {error}") from error
-    if len(token) < 32:
+    token = stored_text(file, lambda: secrets.token_urlsafe(32)).strip()
+    if len(token) < 32 or not token.isascii():
         raise StorageError(f"{file}: expected a token of at least 32 letters", hint=f"rm {file}")
     return token
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -128,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             text = self.server.page(parts, urlsplit(self.path).query)
         except (VastrunError, OSError, *PAGE_FAULTS) as error:
-            return HTTPStatus.INTERNAL_SERVER_ERROR, f"<pre>{_escaped(str(error))}</pre>\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, f"<pre>{escape(one_line(str(error)))}</pre>\n"
         return (HTTPStatus.NOT_FOUND, "not found\n") if text is None else (HTTPStatus.OK, text)
 
     def _is_same_origin(self) -> bool:
@@ -156,18 +158,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Log no requests: their addresses contain the token."""
 
 
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(one_line(text))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CachedPage:
-    text: str
-    at: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class _PageRequest:
     """A request for a page."""
@@ -186,7 +176,8 @@ class Site:
     ) -> None:
         self._ledger, self._now, self._refresh_s = ledger, now, refresh_s
         self._lock = Lock()
-        self._cache: dict[_PageRequest, _CachedPage] = {}
+        self._cache: dict[_PageRequest, tuple[str, float]] = {}
+        """Text of a page, and when it was made."""
         self._took_s: dict[str, float] = {}
 
     def page(self, parts: Sequence[str], query: str = "") -> str | None:
@@ -194,14 +185,16 @@ class Site:
 
         `parts`: its path segments. `query`: the part after its `?`.
         """
-        kind, maker = _kind(parts)
-        request = _PageRequest(name=parts[-1] if parts else "", kind=kind, query=parse_query(query))
+        kind = parts[0] if parts else ""
+        # The list has no segments, a page has two: `run/ID`, `batch/NAME`.
+        maker = _MAKERS.get(kind) if len(parts) == (2 if kind else 0) else None
         if maker is None:
             return None
+        request = _PageRequest(name=parts[-1] if parts else "", kind=kind, query=parse_query(query))
         with self._lock:
-            known = self._cache.get(request)
-            if known is not None and 0 <= self._now() - known.at < 1.0:
-                return known.text
+            text, made_at = self._cache.get(request, ("", -math.inf))
+            if 0 <= self._now() - made_at < 1.0:
+                return text
             began = time.perf_counter()
             min_interval_s = min(_MAX_INTERVAL_S, round(_INTERVAL_FACTOR * self._took_s.get(kind, 0.0), 1))
             refresh_s = max(self._refresh_s, min_interval_s)
@@ -212,7 +205,7 @@ class Site:
             self._took_s[kind] = time.perf_counter() - began
             if len(self._cache) >= 50:
                 self._cache.clear()
-            self._cache[request] = _CachedPage(text=text, at=self._now())
+            self._cache[request] = (text, self._now())
             return text
 
     def index(self, request: _PageRequest, refresh_s: float) -> str:
@@ -243,10 +236,3 @@ class Site:
 Maker = Callable[[Site, _PageRequest, float], str]
 _MAKERS: Mapping[str, Maker] = {"": Site.index, "run": Site.run, "batch": Site.batch}
 """Page makers by the first segment of an address."""
-
-
-def _kind(parts: Sequence[str]) -> tuple[str, Maker | None]:
-    """Return the kind and the maker of an address: `` is the list, `run/ID` and `batch/NAME` are pages."""
-    kind = parts[0] if parts else ""
-    fits = len(parts) == (2 if kind else 0)
-    return kind, _MAKERS.get(kind) if fits else None

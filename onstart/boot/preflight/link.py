@@ -12,14 +12,7 @@ import torch
 import torch.distributed as torch_dist
 
 from vastrun.contract.job import Job
-from vastrun.onstart.boot.preflight.comm import (
-    ForkedRanks,
-    device_of,
-    eager_init_options,
-    measure_all_reduce,
-    report_ready,
-    run_forked,
-)
+from vastrun.onstart.boot.preflight import comm
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = 16
@@ -32,7 +25,7 @@ def check_link(box: Path, min_mbps: float, backend: str) -> int:
     job = Job.read(box)
     this_node = this_node_of(job.nodes, os.environ)
     work = partial(_all_reduce, this_node, backend)
-    forked = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
+    forked = comm.run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
     name = f"all-reduce {job.nodes} nodes {backend} {MEGABYTES} MB"
     if fault := fault_of(forked, min_mbps):
         print(f"{name}: {fault}", file=sys.stderr)
@@ -41,7 +34,7 @@ def check_link(box: Path, min_mbps: float, backend: str) -> int:
     return 0
 
 
-def fault_of(forked: ForkedRanks, min_mbps: float) -> str:
+def fault_of(forked: comm.ForkedRanks, min_mbps: float) -> str:
     """Return why the nodes cannot train together; empty if they can."""
     if forked.faults:
         return f"the nodes cannot reach each other: the rank {forked.faults[0]}"
@@ -52,7 +45,7 @@ def fault_of(forked: ForkedRanks, min_mbps: float) -> str:
 
 def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
     """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
-    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    nodes, device = this_node.nodes, comm.device_of(0, gpus=1 if backend == "nccl" else 0)
     # At a port of its own: the supervisors and the ranks use the next two.
     store = torch_dist.TCPStore(
         this_node.host,
@@ -67,13 +60,13 @@ def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, fold
         rank=this_node.node,
         world_size=nodes,
         timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
-        **eager_init_options(device),
+        **comm.eager_init_options(device),
     )
     values = torch.empty(MEGABYTES * 250_000, device=device)
     torch_dist.barrier()
-    report_ready(0, folder)
+    comm.report_ready(0, folder)
     # The first is the slowest: connections are made.
-    figure = measure_all_reduce(values, this_node.node, nodes, times=3)
+    figure = comm.measure_all_reduce(values, this_node.node, nodes, times=3)
     # Node 0 has the store: it exits last.
     store.set(f"done {this_node.node}", "")
     if this_node.is_host:
@@ -81,5 +74,5 @@ def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, fold
     return figure
 
 
-def _mbps(forked: ForkedRanks) -> float:
+def _mbps(forked: comm.ForkedRanks) -> float:
     return (forked.figure or 0.0) * 8000  # from GB/s

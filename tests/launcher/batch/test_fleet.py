@@ -236,20 +236,6 @@ def test_a_batch_that_is_detached_goes_on_with_its_machines(world: BatchWorld) -
     check_the_bill(world)
 
 
-@pytest.mark.slow
-def test_a_point_goes_to_a_new_machine_that_costs_less_than_the_one_that_is_held(world: BatchWorld) -> None:
-    def fall() -> None:
-        world.market.usd_per_hour = 0.36
-
-    world.submit(10, usd=20.0, parallel=1, reuse="auto")
-    world.at(200.0, fall)
-    world.market.usual = Training(seconds=60.0)
-    world.drive()
-    assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
-    assert {run.usd_per_hour for run in world.machines()} == {3.6, 0.36}
-    check_the_bill(world)
-
-
 def test_points_share_a_machine_that_costs_less_for_each(world: BatchWorld) -> None:
     world.market.sizes = {1: 0.5, 8: 2.0}
     world.submit(8, usd=20.0, parallel=8, pack="auto", job=one_gpu())
@@ -259,14 +245,6 @@ def test_points_share_a_machine_that_costs_less_for_each(world: BatchWorld) -> N
     (machine,) = world.machines()
     assert machine.offer is not None and machine.offer.gpus == 8
     check_the_bill(world)
-
-
-def test_points_have_machines_of_their_own_where_those_cost_less_for_each(world: BatchWorld) -> None:
-    world.market.sizes = {1: 0.2, 8: 2.0}
-    world.submit(8, usd=20.0, parallel=8, pack="auto", job=one_gpu())
-    world.drive()
-    assert world.verdicts() == {"SUCCEEDED": 8} and world.market.rentals == 8
-    assert providers(world) == ["fake"] * 8
 
 
 def test_without_reuse_each_part_of_a_machine_is_used_once(world: BatchWorld) -> None:
@@ -285,15 +263,6 @@ def test_with_both_a_machine_takes_several_points_at_once_and_in_turn(world: Bat
     world.drive()
     assert world.verdicts() == {"SUCCEEDED": 16}, story(world)
     assert world.market.rentals == 1
-    check_the_bill(world)
-
-
-def test_a_run_that_fails_leaves_its_neighbours_on_the_machine_alone(world: BatchWorld) -> None:
-    world.market.sizes = {1: 0.5, 4: 1.0}
-    world.market.trainings = [Training(), CRASH]
-    world.submit(4, usd=20.0, parallel=4, pack="auto", job=one_gpu())
-    world.drive()
-    assert world.verdicts() == {"SUCCEEDED": 3, "FAILED": 1}, story(world)
     check_the_bill(world)
 
 

@@ -73,23 +73,7 @@ class Sweep:
 
 
 @pytest.mark.parametrize("goal", ["min", "max"])
-@pytest.mark.parametrize(
-    "end",
-    [
-        "NaN",
-        "Infinity",
-        "-Infinity",
-        "null",
-        "1e999",
-        "-1e999",
-        "1e31",
-        '"NaN"',
-        '"\\u001b[31m<b>"',
-        "[1]",
-        "{}",
-        "1" * 400,
-    ],
-)
+@pytest.mark.parametrize("end", ["NaN", "-Infinity", "null", "1e999", "1e31", '"\\u001b[31m<b>"', "[1]"])
 def test_a_point_that_ends_in_no_number_is_last_regardless(goal: Goal, end: str, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, goal=goal)
     best = -99 if goal == "min" else 99

@@ -114,7 +114,7 @@ def test_a_link_inside_the_code_stays_a_link(code: Path) -> None:
 
 def test_a_link_that_leads_out_of_the_code_is_refused(code: Path) -> None:
     (code / "secret").symlink_to("/etc/hostname")
-    with pytest.raises(UsageError, match="secret points out of the code folder, to /etc/hostname"):
+    with pytest.raises(UsageError, match="secret points out of its folder, to /etc/hostname"):
         packed(job_with(code))
     assert "secret" not in shipped_code(job_with(code, "secret"))
 

@@ -1,11 +1,14 @@
 """Files with credentials do not leave this computer by themselves, and git LFS's pointers are known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.jobs import command_job
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
 from vastrun.launcher.bundle.credentials import is_lfs_pointer
+from vastrun.launcher.core.job import Code
 
 HELD = {
     ".env": "WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n",
@@ -15,6 +18,8 @@ HELD = {
     "keys/id_ed25519": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
     "kaggle.json": '{"username":"a","key":"b"}',
     "conf/api.json": '{"api_key": "Zx81kqPf02mmQw7Ab4Lr"}',
+    "conf/data.txt": "https://data.org/x.zip?X-Amz-Signature=Zx81kqPf02mmQw7Ab4Lr\n",
+    "pip.conf": "index-url = https://user:hunter2@pypi.corp/simple\n",
     "conf/hub.yaml": f"login: hf_{'a1B2' * 8}\n",
 }
 SHIPPED = {
@@ -22,6 +27,9 @@ SHIPPED = {
     ".env.example": "WANDB_API_KEY=\n",
     "config.yaml": "tokenizer: gpt2-large-2023-11-xxx\npad_token: '<pad>'\nnum_keys: 8\nkey_dim: 64\n",
     "special_tokens_map.json": '{"eos_token": "</s>", "unk_token": {"content": "<unk>"}}',
+    ".gitattributes": "# see https://github.com/x/y/overrides.md#generated-code\n",
+    "requirements.txt": f"a @ https://x.org/a.whl#sha256={'a1' * 32}\nb @ git+https://x.org/b#egg=b\n",
+    "urls.csv": "https://zenodo.org/records/1/files/x.csv?download=1&format=csv\n",
     "weights.bin": "\0key=0123456789abcdef0123456789abcdef",
     "id_ed25519.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI user@host\n",
 }
@@ -39,7 +47,8 @@ def test_files_with_credentials_are_left_out_unless_the_job_names_them(folder: P
     tree = worktree(str(folder))
     assert set(tree.withheld) == HELD.keys()
     assert set(tree.paths) == SHIPPED.keys()
-    assert why_not_shipped(".env", str(folder)) == "left out, since it holds credentials"
+    job = replace(command_job(), code=Code(path=str(folder)))
+    assert why_not_shipped(".env", job) == (".env", "left out, since it holds credentials")
     named = worktree(str(folder), (), [".env", "keys"])
     assert set(named.paths) == {*SHIPPED, ".env", "keys/id_ed25519"}
 

@@ -62,7 +62,7 @@ def test_a_pattern_packs_nothing_behind_a_link_that_leads_out(code: Path, secret
     git(code, "init", "-q")
     (code / "data").symlink_to(secret.parent)
     spec = replace(SPEC, code=Code(path=str(code), include=(include,)))
-    with pytest.raises(UsageError, match=r"points out of the code folder|no file in"):
+    with pytest.raises(UsageError, match=r"points out of its folder|no file in"):
         packed(spec)
 
 

@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,10 +56,15 @@ def test_an_included_file_that_is_not_in_the_folder_is_an_error(checkout: Path, 
 
 def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
     folder = str(checkout)
-    assert why_not_shipped("conf/local.yaml", folder) == "ignored by git"
-    assert why_not_shipped("conf/../conf/local.yaml", folder) is None
-    assert why_not_shipped("data/y.csv", folder, ["data"]) == "named by code.exclude"
-    assert why_not_shipped("conf/local.yaml", folder, (), ["conf"]) is None
+
+    def why(name: str, path: str = folder, **code: Any) -> tuple[str, str] | None:
+        return why_not_shipped(name, replace(command_job(), code=Code(path=path, **code)))
+
+    assert why("conf/local.yaml") == ("conf/local.yaml", "ignored by git")
+    assert why("data/a/missing.csv") == ("data/", "ignored by git")
+    assert why("conf/../conf/local.yaml") is None
+    assert why("data/y.csv", exclude=("data",)) == ("data/", "named by code.exclude")
+    assert why("conf/local.yaml", include=("conf",)) is None
     for shipped_or_absent in (
         "train.py",
         "no/such.yaml",
@@ -69,8 +75,8 @@ def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
         "a\0b",
         "x" * 5000,
     ):
-        assert why_not_shipped(shipped_or_absent, folder) is None
-    assert why_not_shipped("train.py", f"{folder}/no-such-folder") is None
+        assert why(shipped_or_absent) is None
+    assert why("train.py", path=f"{folder}/no-such-folder") is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,8 @@ def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
         ),
         ("FileNotFoundError: [Errno 2] No such file or directory: '" + "../" * 60 + "etc/passwd'", False),
         ("FileNotFoundError: [Errno 2] No such file or directory: '\x1b[2J", False),
-        ("ValueError: conf/local.yaml", False),
+        ("ValueError: cannot parse conf/local.yaml.", True),
+        ("ValueError: no local configuration", False),
     ],
 )
 def test_file_that_a_program_missed_is_found_in_what_it_said(checkout: Path, detail: str, path: bool) -> None:
@@ -101,7 +108,7 @@ def test_file_that_a_program_missed_is_found_in_what_it_said(checkout: Path, det
         cause=Cause.USER_ERROR,
         detail=detail,
     )
-    said = "conf/local.yaml is ignored by git, so it was not uploaded" if path else ""
+    said = "conf/local.yaml is ignored by git, so it was not uploaded; add it to code.include" if path else ""
     assert missing_file(run) == said
     assert missing_file(replace(run, cause=Cause.DATA)) == ""
     assert missing_file(replace(run, spec_json=dump_job(command_job()))) == ""

@@ -12,7 +12,7 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.shared_jobs import SharedJobs
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.job import Code, JobSpec, Secret
+from vastrun.launcher.core.job import Code, DataFile, JobSpec, Secret
 from vastrun.launcher.ports import SecretStore
 
 LAPTOP, SERVER = "laptop~1", "server~2"
@@ -54,6 +54,15 @@ def spec(tmp_path: Path) -> JobSpec:
 
 def bundler(store: SecretStore | None, here: str, environment: dict[str, str]) -> Bundler:
     return Bundler(environment, shared_jobs=SharedJobs(store, here))
+
+
+def test_data_of_another_computers_job_are_not_read_here(spec: JobSpec, tmp_path: Path) -> None:
+    theirs = replace(spec, data=(DataFile(path=str(tmp_path)),))
+    with (
+        bundler(FakeStore(), SERVER, {}) as server,
+        pytest.raises(UsageError, match=r"the data of .* are files on laptop"),
+    ):
+        server.data_contents(RUN, theirs)
 
 
 def leave(spec: JobSpec) -> None:

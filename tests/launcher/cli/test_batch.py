@@ -111,7 +111,7 @@ def test_a_point_that_failed_makes_the_exit_code_5_and_is_run_again_by_retry(tmp
     status = desk.type("batch", "status", "widths").stdout
     assert "FAILED (signal)" in status and "6/6 ended, 1 failed" in status
     again = desk.type("batch", "retry", "widths", "--cause", "signal")
-    assert again.exit_code == 0 and "retrying 1 points of widths" in again.stderr
+    assert again.exit_code == 0 and "retrying 1 point of widths" in again.stderr
     assert desk.type("batch", "retry", "widths").exit_code == 2
 
 

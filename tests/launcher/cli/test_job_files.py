@@ -182,14 +182,14 @@ def checkout(tmp_path: Path) -> Path:
 
 def of_checkout(checkout: Path, *include: str) -> JobSpec:
     spec = replace(job("python train.py", ranks=1), outputs=("scores.csv",))
-    return replace(spec, code=Code(path=str(checkout), include=include))
+    return replace(spec, code=Code(path=str(checkout), include=include), job_file=f"{checkout}/job.yaml")
 
 
 def test_data_that_git_ignores_and_the_code_names_are_told_before_anything_is_rented(checkout: Path) -> None:
     (said,) = warnings(of_checkout(checkout), free=True, local=True)
     assert said == (
         "data/train.bin: ignored by git, so not uploaded, and the code names it; "
-        "if the program reads it, add it to code.include"
+        "if the program reads it, add data: [{path: data/train.bin}]"
     )
 
 
@@ -225,7 +225,7 @@ def test_of_many_ignored_files_three_are_named(checkout: Path) -> None:
     (checkout / "parts.yaml").write_text(str(names))
     (said,) = warnings(of_checkout(checkout), free=True, local=True)
     assert said.startswith("data/train.bin, part0.bin, part1.bin and 3 more: ")
-    assert said.endswith("if the program reads them, add them to code.include")
+    assert said.endswith("add data: [{path: data/train.bin}, {path: part0.bin}, {path: part1.bin}, …]")
 
 
 def test_ignored_data_that_are_included_or_of_no_checkout_are_not_told(checkout: Path) -> None:

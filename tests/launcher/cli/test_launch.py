@@ -14,7 +14,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, JOB, Market, Terminal
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Cause, Offer, Phase
+from vastrun.launcher.core import Cause, Offer
 from vastrun.launcher.core.errors import AuthError, NoOfferError
 from vastrun.launcher.core.job import JobSpec
 
@@ -138,25 +138,6 @@ def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) ->
     assert terminal.machines() == 0
 
 
-def test_detached_it_returns_while_the_box_trains_and_says_how_to_come_back(terminal: Terminal) -> None:
-    end = terminal.launch("--detach")
-    (run,) = terminal.ledger.runs()
-    assert end.exit_code == 0
-    assert f"vastrun attach {run.id}" in end.stdout
-    assert "ends the machine at" in end.stdout
-    assert run.phase is Phase.TRAIN
-    assert terminal.machines() == 1
-
-
-def test_detached_it_stays_until_the_training_has_begun(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, Training(seconds=300.0, steps=10, imports_s=20.0))
-    end = terminal.launch("--detach")
-    assert end.exit_code == 0, end.output
-    told = [event.text for event in terminal.ledger.events(terminal.ledger.runs()[0].id)]
-    assert told[-2:] == ["importing torch, starting the ranks", "training: step 1 of 10"]
-    assert terminal.machines() == 1
-
-
 def test_until_the_training_begins_the_log_does_not_run_ahead_of_what_is_told(tmp_path: Path) -> None:
     quick = Training(seconds=20.0, steps=80)
     shown = Terminal(tmp_path, quick).launch().output
@@ -188,14 +169,6 @@ def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_are_old(tm
     assert terminal.ledger.events(terminal.ledger.runs()[0].id)[-1].text == "the program runs"
     assert "step" not in end.stdout
     assert terminal.machines() == 1
-
-
-def test_detached_what_fails_before_it_trains_is_told_as_ever(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, replace(CRASH, seconds=15.0, imports_s=20.0))
-    end = terminal.launch("--detach")
-    assert end.exit_code == 5
-    assert "FAILED: a process was killed: rank 1 was killed by SIGSEGV" in end.stdout
-    assert terminal.machines() == 0
 
 
 def test_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:

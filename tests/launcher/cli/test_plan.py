@@ -302,11 +302,16 @@ def test_without_torch_a_line_says_so_and_all_else_is_as_before(terminal: Termin
 def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(terminal: Terminal) -> None:
     class Slow(Market):
         def search(self, spec: JobSpec) -> Sequence[Offer]:
-            return [replace(offer, data_s=360.0) for offer in super().search(spec)]
+            return [replace(one, data_s=560.0, sent_s=200.0, bucket_s=60.0) for one in super().search(spec)]
 
     terminal.market = Slow(terminal.clock, [], usd_per_hour=1.0)
-    files = "data=[{url: 'hf://datasets/lab/waves/a.h5', size: 9000000000}]"
+    (terminal.job.parent / "x").mkdir()
+    with (terminal.job.parent / "x" / "b").open("wb") as file:
+        file.truncate(5 * 10**8)
+    files = "data=[{url: 'hf://datasets/lab/waves/a.h5', size: 9000000000}, {path: x}]"
     said = terminal.type("plan", str(terminal.job), "--set", files, "--set", "resources.disk_gb=20").stdout
+    sends = "1 file, 0.5 GB from this computer at 20 Mbit/s (assumed): 3m 20s, $0.056 of waiting; a bucket"
+    assert f"{sends} would take 1m 00s" in " ".join(said.split())
     assert "9 GB from the Hugging Face Hub: about 6m 00s and $0.100" in said
     assert "without a checksum: a.h5" in said
     assert not terminal.market.instances()

@@ -22,14 +22,6 @@ def test_wait_gives_up_after_its_time_and_leaves_the_run_alone(terminal: Termina
     assert terminal.machines() == 1
 
 
-def test_ctrl_c_in_wait_leaves_the_run_alone(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    terminal.press(after_s=2)
-    end = terminal.type("wait", "last")
-    assert "detaching" in end.stderr
-    assert terminal.machines() == 1
-
-
 def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
     terminal.launch("--detach")
     (run,) = terminal.ledger.runs()

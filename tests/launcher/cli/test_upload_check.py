@@ -95,7 +95,7 @@ def test_a_link_that_leads_out_of_the_code_is_refused(desk: Desk) -> None:
     desk.job.write_text(HEAD + "command: python train.py\ncode: {path: code}\n")
     end = desk.type("plan", str(desk.job))
     assert end.exit_code == 2
-    assert "points out of the code folder" in end.stderr
+    assert "points out of its folder" in end.stderr
 
 
 def test_a_command_without_code_says_that_nothing_is_shipped(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.terminal import Terminal
+from tests.launcher.terminal import JOB, Terminal
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
 from vastrun.trainer.distributed.group import Ranks
@@ -89,6 +89,27 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     assert end.exit_code == 2
     assert "left no checkpoint" in end.stderr
     assert "vastrun attach" in end.stderr
+
+
+def test_a_checkpoint_of_a_users_own_program_is_named_with_the_command_that_copies_it(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.job.write_text(
+        JOB.replace(
+            "train: {steps: 10, batch: 8}",
+            "ranks: 2\nsuccess: {exit_code: 0}\ncode: {path: .}\ncommand: python train.py",
+        )
+    )
+    terminal.launch("--detach")
+    newest = tmp_path / "out" / "checkpoints" / "step-000007"
+    saved = newest / "files" / "code" / "model.pt"
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    (newest.parent / "latest.json").write_text('{"step": 7, "path": "step-000007"}')
+    for resume, path in (("code/model.pt", saved), ("../../../../job.yaml", newest / "files")):
+        (newest / "state.json").write_text(f'{{"resume": "{resume}"}}')
+        end = terminal.type("export", "last", "--to", "here")
+        assert end.exit_code == 2
+        assert f"cp -r {path} here" in end.stderr
 
 
 def test_a_python_without_torch_says_what_to_install(

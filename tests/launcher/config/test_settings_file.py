@@ -180,12 +180,3 @@ def test_whatever_the_file_looks_like_a_value_that_was_set_is_there(lines: list[
     head, _, last = key.partition(".")
     wanted = {**before, head: {**(before.get(head) or {}), last: 42} if last else 42}
     assert plain(parse(edited, "config.yaml")) == wanted
-
-
-def test_the_edit_keeps_every_comment_of_a_file_in_the_usual_form() -> None:
-    text = FULL
-    for key, value in (("provider", "local"), ("budget.usd", "1"), ("budget.month_usd", "2")):
-        text = set_in(text, key, value)
-    assert [line.partition("#")[2] for line in text.splitlines()] == [
-        line.partition("#")[2] for line in FULL.splitlines()
-    ]

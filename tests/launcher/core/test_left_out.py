@@ -28,7 +28,7 @@ def test_nothing_is_said_of_nothing() -> None:
 
 def test_a_list_shows_twenty_files_and_counts_the_rest() -> None:
     lines = left_out_lines(LeftOutFiles(files=(WEIGHTS, *(LOG,) * 99), count=7_000, bytes=10**12)).split("\n")
-    assert lines[0] == "7000 files, 1.0 TB, not downloaded"
+    assert lines[0] == "7,000 files, 1.0 TB, not downloaded"
     assert lines[1] == "1.6 GB  code/w.PT (not named in outputs)"
     assert (len(lines), lines[-1].strip()) == (22, "and 6980 more")
 

@@ -37,6 +37,7 @@ ENDS = {
     "money_limit": ("LIMIT", 9),
     "preempted": ("PREEMPTED", 7),
     "lost": ("LOST", 7),
+    "outputs_lost": ("OUTPUTS_LOST", 7),
     "no_offer": ("NO_OFFER", 8),
     "unproven": ("UNKNOWN", 10),
     "contradiction": ("UNKNOWN", 10),
@@ -65,7 +66,7 @@ def test_a_verdict_is_notified_as_an_end_a_failure_or_a_loss() -> None:
     kinds: dict[str, set[str]] = {
         "END": {"SUCCEEDED", "STOPPED", "PRUNED"},
         "FAILURE": {"FAILED", "HUNG", "LIMIT", "UNKNOWN", "NO_OFFER"},
-        "LOST": {"PREEMPTED", "LOST"},
+        "LOST": {"PREEMPTED", "LOST", "OUTPUTS_LOST"},
     }
     assert {name: {v for v in Verdict if ENDING_OF[v].name == name} for name in kinds} == kinds
 

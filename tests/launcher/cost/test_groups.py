@@ -104,14 +104,6 @@ def test_a_run_that_ends_at_midnight_is_of_the_day_before() -> None:
     assert (day.key, day.finished) == ("2027-01-15", 1)
 
 
-def test_a_run_past_the_end_of_a_month_is_of_both() -> None:
-    found = groups([run(hours=24 * 20)], GroupBy.MONTH)
-    assert {key: group.hours for key, group in found.items()} == {
-        "2027-01": pytest.approx(16.0 + 24 * 16),
-        "2027-02": pytest.approx(8.0 + 24 * 3),
-    }
-
-
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("by", GroupBy)
 def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, seed: int) -> None:
@@ -193,15 +185,6 @@ def test_a_month_goes_from_its_first_day_to_the_next_ones(
     assert (found.since, found.until) == (at(f"{first}T00:00:00+00:00"), at(f"{following}T00:00:00+00:00"))
 
 
-def test_each_day_begins_where_the_one_before_ends() -> None:
-    day = BERLIN.day(at("2026-03-27T12:00:00+01:00"))
-    for _ in range(5):
-        following = BERLIN.day(day.until)
-        assert following.since == day.until
-        day = following
-    assert day.name == "2026-04-01"
-
-
 @pytest.mark.parametrize(
     ("text", "since", "until"),
     [
@@ -216,8 +199,8 @@ def test_each_day_begins_where_the_one_before_ends() -> None:
     ],
 )
 def test_a_moment_is_typed_as_a_day_a_month_today_or_how_long_ago(text: str, since: str, until: str) -> None:
-    assert BERLIN.since(text, NOW) == at(since)
-    assert BERLIN.until(text, NOW) == at(until)
+    assert BERLIN.moment(text, NOW) == at(since)
+    assert BERLIN.moment(text, NOW, is_end=True) == at(until)
 
 
 WRONG = [
@@ -228,10 +211,9 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_moment_is_told_with_what_is_expected(text: str) -> None:
-    for moment_of in (BERLIN.since, BERLIN.until):
-        with pytest.raises(ValueError, match="expected a day like 2026-11-01, a month") as caught:
-            moment_of(text, NOW)
-        assert repr(text) in str(caught.value)
+    with pytest.raises(ValueError, match="expected a day like 2026-11-01, a month") as caught:
+        BERLIN.moment(text, NOW)
+    assert repr(text) in str(caught.value)
 
 
 def test_the_time_zone_is_named_with_how_its_clocks_are_set() -> None:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.launcher.cost.spent import BEGAN, HOUR_S, line, run
 from tests.launcher.cost.test_groups import LONDON
@@ -191,19 +189,6 @@ def test_a_total_counts_a_dollar_once() -> None:
 
 def test_a_share_whose_machine_is_not_among_the_runs_counts_itself() -> None:
     assert total_usd([slot(1, 0, 2)], NOW + 9 * HOUR) == pytest.approx(2.0)
-
-
-@given(
-    hours=st.floats(0.0, 50.0),
-    price=st.floats(0.0, 100.0),
-    parts=st.lists(st.tuples(st.floats(0, 10), st.floats(0, 50), st.floats(0, 100)), max_size=8),
-)
-def test_a_total_is_the_bill_whatever_ran_on_the_machine(
-    hours: float, price: float, parts: list[tuple[float, float, float]]
-) -> None:
-    holder, now = machine(hours, price), NOW + 99 * HOUR
-    runs = [slot(n, *part) for n, part in enumerate(parts)]
-    assert total_usd([holder, *runs], now) == cost_usd(holder, now)
 
 
 def test_the_table_and_the_document_of_costs_count_a_share_once() -> None:

@@ -87,12 +87,6 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
             shows=_PIP,
         ),
     ),
-    "set-up fails without a word of error": (
-        Cause.SETUP,
-        Situation(
-            training=failed_step("30-unpack", "$ make", "set-up failed with exit code 2: make"), shows="make"
-        ),
-    ),
     "an image for the CPU": (
         Cause.SETUP,
         Situation(
@@ -147,7 +141,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     ),
 }
 
-BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED, Cause.SLOW}
+BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.OUTPUTS_LOST, Cause.PRUNED, Cause.SLOW}
 """Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
 
 
@@ -229,7 +223,6 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
         (PROGRAM, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError: CUDA out of memory", "gpu_memory_gb"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "DataLoader worker (pid 1) is killed by signal: Killed", "memory_gb"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "Bus error; /dev/shm (0.064 GB) was full", "TMPDIR"),
-        (PROGRAM, Cause.OUT_OF_MEMORY, "Bus error; /dev/shm has the least room, 0 of 1 GB", "TMPDIR"),
         (
             PROGRAM,
             Cause.USER_ERROR,
@@ -334,9 +327,9 @@ def test_a_run_of_a_batch_is_retried_with_its_batch() -> None:
 
 def test_a_file_that_was_not_shipped_comes_first_in_the_advice() -> None:
     advice = advice_for(
-        _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git"
+        _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git; add it"
     )
-    assert advice.startswith("a.yaml is ignored by git; add it to code.include, then: vastrun launch ")
+    assert advice.startswith("a.yaml is ignored by git; add it, then: vastrun launch ")
 
 
 @pytest.mark.parametrize("cause", Cause)

@@ -38,10 +38,6 @@ def found(one: ComparedRun, other: ComparedRun) -> dict[tuple[str, str], Differe
     return {(each.section, each.key): each for each in differences(one, other)}
 
 
-def test_a_run_differs_from_itself_in_nothing() -> None:
-    assert not differences(compared(), compared())
-
-
 def test_each_part_is_compared() -> None:
     failed = replace(RUN, host="m2", image="vastrun@sha256:bb", cause=Cause.HOST)
     told = found(compared(metrics={"loss": 2.0, "lr": 1.0}), compared(failed, {"loss": 1.0}, ranks=4))

@@ -10,7 +10,7 @@ import pytest
 from tests.jobs import train_job
 from tests.offers import rtx_4090
 from tests.runs import a_run
-from vastrun.launcher.core import Cause, Forecast, Offer, Phase
+from vastrun.launcher.core import Cause, Forecast, Meter, Offer, Phase
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions import policy
@@ -46,6 +46,25 @@ UNRANKED = offer("unranked", 100.0, forecast=None)
 SCALED = offer(
     "scaled", 1.0, forecast=Forecast(ready_s=600.0, train_s=2400.0, basis="scaled", source="T4 x1", runs=1)
 )
+
+
+@pytest.mark.parametrize(
+    ("speed", "away_s", "may_have_ended"),
+    [
+        (1e-2, 2700.0, False),
+        (1e-2, 2900.0, True),
+        (1e-4, 3e4, False),
+        (None, 1900.0, True),
+        (1e-4, 4e4, True),
+    ],
+)
+def test_a_program_may_have_ended_unseen_once_it_had_time_for_its_last_step_and_its_outputs(
+    speed: float | None, away_s: float, may_have_ended: bool
+) -> None:
+    meter = Meter(began_at=NOW, answered_at=NOW + HOUR_S)
+    run = a_run(phase=Phase.TRAIN, rented_at=NOW, meter=meter, step=90, steps=100, steps_per_s=speed)
+    now = NOW + HOUR_S + away_s
+    assert policy.may_have_ended(job(None, usd=None), run, FAST, now) is may_have_ended
 
 
 def names(spec: JobSpec, *offers: Offer, done: int = 0) -> list[str]:
@@ -102,11 +121,6 @@ def test_a_machine_is_kept_no_longer_than_until_the_deadline() -> None:
     assert (lease.life_s, lease.life_cause) == (HOUR_S, Cause.TIME_LIMIT)
     assert policy.within_deadline(job(hours=0.5), NOW).limits.hours == 0.5
     assert policy.worst_case_usd(spec, FAST) == pytest.approx(1.0)
-
-
-def test_money_that_ends_before_the_deadline_is_still_the_limit() -> None:
-    spec = policy.within_deadline(job(usd=0.5), NOW)
-    assert policy.lease_of(spec, FAST).life_cause is Cause.MONEY_LIMIT
 
 
 def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:

@@ -65,14 +65,12 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
-        ({"cause": Cause.LOST, "failed_in": Phase.TRAIN, "rented_at": NOW - 3600}, False),
+        ({"cause": Cause.OUTPUTS_LOST, "failed_in": Phase.TRAIN}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.SHIP, "rented_at": NOW - 900}, False),
         ({"cause": Cause.USER_ERROR, "failed_in": Phase.BOOT}, False),
         ({"cause": Cause.PROVIDER, "failed_in": Phase.BOOT}, False),
         ({"cause": Cause.PREEMPTED}, False),
-        ({"cause": Cause.STOPPED}, False),
-        ({"cause": Cause.PRUNED}, False),
         ({"cause": None, "failed_in": None}, False),
     ],
 )
@@ -88,7 +86,7 @@ def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause,
         run(cause=None, failed_in=None, offer=replace(OFFER, description="4 x RTX 4090")),
     ]
     (record,) = host_records(runs, NOW)
-    assert replace(record, score=0.0) == HostRecord(
+    assert replace(record, score=0.0, avoided_until=None) == HostRecord(
         provider="vast",
         host="m1",
         description="4 x RTX 4090",
@@ -101,6 +99,9 @@ def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause,
         avoided="machine",
     )
     assert record.score == pytest.approx(0.5 ** (2 / 7) + 0.5 ** (3 / 7))
+    assert record.avoided_until is not None
+    for later_s, is_avoided in ((-60.0, True), (60.0, False)):
+        assert ("m1" in avoided(runs, "vast", record.avoided_until + later_s).machines) is is_avoided
 
 
 def test_hosts_of_another_provider_are_another_s() -> None:
@@ -186,6 +187,8 @@ def test_a_record_says_what_is_avoided_of_a_machine_that_did_well() -> None:
         at("m5", account="8", address="45.3.2.5", **well),
     ]
     records = host_records(runs, NOW)
+    (until,) = {record.avoided_until for record in records if record.avoided}
+    assert avoided(runs, "vast", until - 60) and avoided(runs, "vast", until + 60) == AvoidedHosts()
     assert {record.host: record.avoided for record in records} == {
         "m1": "machine",
         "m2": "machine",

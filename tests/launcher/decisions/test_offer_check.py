@@ -4,15 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests import parts
+from tests.http_servers import QuietHandler, serving
 from tests.jobs import train_job
 from tests.launcher.terminal import Terminal
 from tests.offers import rtx_4090
@@ -104,32 +104,22 @@ def test_a_job_without_gpus_does_not_ask_for_any() -> None:
     [
         ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
         ("RTX 4090", "NVIDIA GeForce RTX 4090 D", False),
-        ("RTX 3060 Ti", "NVIDIA GeForce RTX 3060 Ti", True),
         ("RTX 3060", "NVIDIA GeForce RTX 3060 Ti", False),
         ("RTX 4070S Ti", "NVIDIA GeForce RTX 4070 Ti SUPER", True),
         ("A100 SXM4", "NVIDIA A100-SXM4-80GB", True),
         ("A100 PCIE", "NVIDIA A100 80GB PCIe", True),
         ("H100 SXM", "NVIDIA H100 80GB HBM3", True),
-        ("H100 NVL", "NVIDIA H100 NVL", True),
-        ("H200", "NVIDIA H200", True),
         ("H100 SXM", "NVIDIA H200", False),
         ("RTX 6000Ada", "NVIDIA RTX 6000 Ada Generation", True),
-        ("RTX A6000", "NVIDIA RTX A6000", True),
-        ("RTX A6000", "NVIDIA RTX A4000", False),
         ("Tesla V100", "Tesla V100-SXM2-16GB", True),
-        ("L40S", "NVIDIA L40S", True),
         ("L40", "NVIDIA L40S", False),
         ("RTX 4090D", "NVIDIA GeForce RTX 4090 D", True),
-        ("RTX 4090 D", "NVIDIA GeForce RTX 4090", False),
         ("RTX 4090", "NVIDIA GeForce RTX 4090 Laptop GPU", False),
         ("RTX 4070S", "NVIDIA GeForce RTX 4070 SUPER", True),
-        ("RTX 4070", "NVIDIA GeForce RTX 4070 SUPER", False),
         ("RTX 4070S", "NVIDIA GeForce RTX 4070", False),
-        ("GTX 1660 S", "NVIDIA GeForce GTX 1660 SUPER", True),
         ("RTX PRO 6000 S", "NVIDIA RTX PRO 6000 Blackwell Server Edition", True),
         ("RTX PRO 6000 WS", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", True),
         ("RTX PRO 6000 WS", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", False),
-        ("A100 PCIE", "NVIDIA A100-SXM4-40GB", False),
         ("A100 SXM4", "NVIDIA A100 80GB PCIe", False),
         ("H100 SXM", "NVIDIA H100 PCIe", False),
     ],
@@ -164,13 +154,10 @@ def test_what_cannot_be_read_is_unknown(text: str) -> None:
     [
         ("", ""),
         ("gpu_used 0, 24564\n", ""),
-        ("gpu_used 612, 8188\n", ""),
-        ("gpu_used 3900, 81559\n", ""),
         ("gpu_used 23424, 24564\n", "GPU 0: 23.4 of 24.6 GB in use by other programs"),
         ("gpu_used 1, 24564\ngpu_used 1200, 16376\n", "GPU 1: 1.2 of 16.4 GB in use by other programs"),
         ("gpu_used [N/A], 24564\n", ""),
         ("gpu_used nan, nan\ngpu_used inf, inf\ngpu_used -9, 1e308\n", ""),
-        ("gpu_used 30000, 24564\n", ""),
         ("gpu_used 23424\n", ""),
         # The driver's share: 1.1 GB, or 5 % of a large GPU.
         ("gpu_used 1100, 16000\n", ""),
@@ -206,29 +193,18 @@ def test_the_cuda_version_is_found_in_the_table_that_nvidia_smi_prints() -> None
     assert read_box(done.stdout).cuda == 12.8
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(QuietHandler):
     """16 MB, as fast as they go; 404 for `/none`."""
 
     def do_GET(self) -> None:
-        body = b"no such page" if self.path == "/none" else bytes(16_000_000)
-        self.send_response(404 if self.path == "/none" else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        try:
-            self.wfile.write(body)
-        except ConnectionError:
-            return  # it had enough
-
-    def log_message(self, *_: object) -> None:
-        """Nothing to say."""
+        with suppress(ConnectionError):  # it had enough
+            self.answer(*((404, b"no such page") if self.path == "/none" else (200, bytes(16_000_000))))
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
-        threading.Thread(target=pages.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{pages.server_port}"
-        pages.shutdown()
+    with serving(Pages) as url:
+        yield url
 
 
 def machine_with(folder: Path, *services: str) -> str:

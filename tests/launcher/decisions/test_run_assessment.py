@@ -69,12 +69,6 @@ def saved(*, step: int, intact: bool) -> CheckpointEnd:
             "3 of 2 ranks exited 0",
         ),
         (
-            good(ranks=ENDS[:2]),
-            "ranks",
-            Cause.CONTRADICTION,
-            "1 of 2 ranks exited 0; ended: rank 1 by SIGSEGV",
-        ),
-        (
             good(ranks=ENDS),
             "ranks",
             Cause.CONTRADICTION,
@@ -183,15 +177,18 @@ def test_a_success_says_what_it_survived_and_a_new_stage_is_no_restart(reasons: 
 
 
 @pytest.mark.parametrize(
-    ("first", "text"),
+    ("step", "first", "text"),
     [
-        (21, "restored at step 20, and the program began at step 21"),
-        (1, "WARNING: restored at step 20, and the program began at step 1"),
-        (None, None),
+        (20, 21, "restored at step 20, and the program began at step 21"),
+        (20, 1, "WARNING: restored at step 20, and the program began at step 1"),
+        (20, None, None),
+        (0, 21, None),
     ],
 )
-def test_a_restored_command_that_began_anew_has_a_warning(first: int | None, text: str | None) -> None:
-    restored = RestoredSnapshot(step=20, first_step=first)
+def test_a_restored_command_that_began_anew_has_a_warning(
+    step: int, first: int | None, text: str | None
+) -> None:
+    restored = RestoredSnapshot(step=step, first_step=first)
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", restored=restored, checkpoint=None, checks=checks)
     spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)

@@ -12,7 +12,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.history import MAX_RUNS, Speed, SpeedHistory, speed_history_of
-from vastrun.trainer.job.config import OptimConfig, TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 
 JOB = train_job()
 
@@ -64,18 +64,6 @@ def test_how_often_machines_were_taken_away_is_learned_from_bids() -> None:
 )
 def test_only_runs_whose_steps_were_the_same_work_count(other: JobSpec, counts: bool) -> None:
     assert bool(speed_history_of([run(2.0, other)], "vast", JOB).speeds) is counts
-
-
-def test_the_points_of_a_sweep_teach_each_other() -> None:
-    points = [
-        train_job(
-            name=f"sweep-{n}", train=TrainConfig(steps=10, batch=8, seed=n, optim=OptimConfig(lr=n / 100))
-        )
-        for n in range(1, 4)
-    ]
-    runs = [run(float(n), point) for n, point in enumerate(points)]
-    (speed,) = speed_history_of(runs, "vast", points[0]).speeds.values()
-    assert speed == Speed(steps_per_s=1.5, runs=2)
 
 
 def test_only_the_newest_runs_of_a_kind_count() -> None:

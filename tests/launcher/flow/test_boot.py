@@ -120,7 +120,7 @@ def test_after_three_other_machines_it_gives_up(terminal: Terminal) -> None:
     assert terminal.machines() == 0
 
 
-def test_a_host_that_failed_is_avoided_by_the_next_launch_and_listed(terminal: Terminal) -> None:
+def test_a_host_that_failed_is_avoided_and_listed_until_it_is_allowed_again(terminal: Terminal) -> None:
     terminal.market.impostors = hosts(1)
     terminal.launch()
     terminal.launch()
@@ -130,6 +130,12 @@ def test_a_host_that_failed_is_avoided_by_the_next_launch_and_listed(terminal: T
     table = terminal.type("hosts").stdout
     assert table.splitlines()[1].split()[:3] == ["host-1", "1", "1"]
     assert max(map(len, table.splitlines())) <= 80
+    terminal.market.impostors = hosts()
+    assert "1 failure of host-1 no longer counts" in terminal.type("hosts", "--allow", "host-1").stderr
+    assert terminal.document("hosts")["hosts"][0]["avoided"] is None
+    assert terminal.type("hosts", "--allow", "host-1").exit_code == 2
+    terminal.launch()
+    assert terminal.ledger.runs()[0].host == "host-1"
 
 
 def test_when_every_offer_is_on_a_host_that_failed_the_error_says_so(terminal: Terminal) -> None:

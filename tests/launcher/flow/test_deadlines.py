@@ -41,7 +41,7 @@ def test_a_training_is_stopped_with_a_checkpoint_so_that_all_is_over_at_the_dead
 def test_a_detached_run_ends_itself_at_the_deadline_however_long_its_machine_loaded(tmp_path: Path) -> None:
     world = World(tmp_path, training=ENDLESS, spec=job())
     world.market.loading["host-1"] = Loading(seconds=200.0, layer_s=60.0)
-    world.user_requests.at = {NOW: UserRequest.DETACH}
+    world.user_requests.at = {NOW + 210.0: UserRequest.DETACH}
     assert world.launch().phase is Phase.TRAIN
     world.pass_time(NOW + LEFT_S - world.clock.now() + 1)
     assert world.rented() == 0

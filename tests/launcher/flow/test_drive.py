@@ -14,7 +14,7 @@ from tests.jobs import train_job
 from tests.launcher.faults import Fault, Plan
 from tests.launcher.world import RUN_ID, World
 from tests.runs import a_run
-from vastrun.launcher.core import Cause, LeftOutFile, LeftOutFiles, Offer, Phase, Run, bills
+from vastrun.launcher.core import Cause, LeftOutFile, LeftOutFiles, Offer, Phase, Run, UserRequest, bills
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import member_id
 from vastrun.launcher.decisions import policy
@@ -158,23 +158,14 @@ def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(world: Wo
     assert bills.cost_usd(run, world.clock.now()) == 0
 
 
-class EarlyClock(FakeClock):
-    """Comes back at once from each sleep but the first, as when the user presses a key."""
-
-    def __init__(self, now: float) -> None:
-        super().__init__(now)
-        self.sleeps = 0
-
-    def sleep(self, seconds: float) -> None:
-        self.sleeps += 1
-        super().sleep(seconds if self.sleeps == 1 else 0.0)
-
-
-def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(world: World) -> None:
-    clock = EarlyClock(world.clock.now())
-    context = RunContext(world.begin(), world.spec, replace(world.services(), clock=clock))
+def test_a_wait_ends_with_a_new_request_and_the_next_one_does_not(world: World) -> None:
+    context = RunContext(replace(world.begin(), phase=Phase.TRAIN), world.spec, world.services())
+    began = world.clock.now()
+    world.user_requests.at = {began + 1.5: UserRequest.STOP}
     context.wait(60.0)
-    assert clock.sleeps == 2
+    assert world.clock.now() - began == 2.0
+    context.wait(60.0)
+    assert world.clock.now() - began == 62.0
 
 
 def test_where_a_run_stands_is_shown_each_second_in_every_phase_that_takes_long(tmp_path: Path) -> None:

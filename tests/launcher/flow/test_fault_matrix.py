@@ -42,7 +42,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.destroy": PROVIDER_TROUBLES,
     "ends_later.schedule_end": PROVIDER_TROUBLES,
     "ends_later.cancel_end": PROVIDER_TROUBLES,
-    "bids.change_bid": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,
     "remote.put": REMOTE_TROUBLES,
     "remote.write": REMOTE_TROUBLES,
@@ -70,7 +69,7 @@ ROWS = [
         (verb, moment, trouble)
         for verb, troubles in VERBS.items()
         for moment in MOMENTS
-        for trouble in troubles
+        for trouble in (*troubles, "detach")
     ],
     ("provider.instances", "before", "blank"),
     ("provider.destroy", "before", "ignored"),
@@ -81,14 +80,12 @@ def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
     folder.mkdir()
     world = World(folder)
-    if fault.verb.startswith("bids."):
-        world.market.outbid_at_step = 5
     world.expect(fault)
 
     run = drive_to_the_end(world)
 
     check_nothing_leaked_and_nothing_lied(world, run)
-    if fault.trouble == "killed" and run is not None:
+    if fault.trouble in ("killed", "detach") and run is not None:
         assert run.cause is None, f"{fault}: {run.cause} {run.detail}"
     if fault.trouble == "no space" and run is not None:
         assert run.cause in (None, Cause.STORAGE), f"{fault}: {run.cause} {run.detail}"

@@ -239,14 +239,11 @@ class RefusingMarket(Market):
     def rent(self, order: RentalOrder) -> Instance:
         if self.left:
             self.clock.sleep(10)
-            raise NoOfferError(
-                "the machine did not start", ended=self.left.pop(), idle_s=self.idle_s, has_run=self.has_run
-            )
+            raise NoOfferError("the machine did not start", ended=self.left.pop(), idle_s=self.idle_s)
         return super().rent(order)
 
     left: list[str]
     idle_s = 0.0
-    has_run = False
 
 
 def test_one_that_a_refusal_left_is_known_by_its_id_when_its_bill_comes(terminal: Terminal) -> None:
@@ -260,15 +257,15 @@ def test_one_that_a_refusal_left_is_known_by_its_id_when_its_bill_comes(terminal
 
 
 @pytest.mark.parametrize(
-    ("idle_s", "has_run", "free_s"),
-    [(0.0, False, 0.0), (4.0, False, 4.0), (60.0, False, 10.0), (4.0, True, 0.0)],
-    ids=["never seen", "seen to be stopped", "longer than it was there", "seen to run"],
+    ("idle_s", "free_s"),
+    [(0.0, 0.0), (4.0, 4.0), (60.0, 10.0)],
+    ids=["never seen", "seen to be stopped", "longer than it was there"],
 )
 def test_one_that_a_refusal_left_is_charged_for_its_disk_while_it_was_seen_to_be_stopped(
-    terminal: Terminal, idle_s: float, has_run: bool, free_s: float
+    terminal: Terminal, idle_s: float, free_s: float
 ) -> None:
     terminal.market = market = RefusingMarket(terminal.clock, [Training(seconds=30)], usd_per_hour=3.6)
-    market.left, market.idle_s, market.has_run = ["left"], idle_s, has_run
+    market.left, market.idle_s = ["left"], idle_s
 
     assert terminal.launch().exit_code == 0
 
@@ -276,5 +273,5 @@ def test_one_that_a_refusal_left_is_charged_for_its_disk_while_it_was_seen_to_be
     assert rental.released_at == pytest.approx(rental.rented_at + 10)
     assert rental.meter.idle_s == pytest.approx(free_s)
     # Where it is listed once more, its time goes on from there.
-    stopped_until = None if rental.meter.idle_at is None else rental.meter.idle_at - rental.rented_at
-    assert stopped_until == (None if has_run else pytest.approx(free_s))
+    assert rental.meter.idle_at is not None
+    assert rental.meter.idle_at - rental.rented_at == pytest.approx(free_s)

@@ -1,30 +1,81 @@
 """What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.fakebox import Training
-from tests.launcher.faults import Fault, Killed
+from tests.fakebox import Loading, Training
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
+from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
 from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import Cause, Phase, UserRequest, bills
+from vastrun.launcher.core.errors import UnreachableError
+
+ANSWER_S = 2.0
+"""Seconds after which a launcher has left, or begun to end the run."""
+PLACES: dict[str, tuple[Phase, str, Moment]] = {
+    **{phase.value: (phase, *call) for phase, call in KILL_IN.items()},
+    "queue": (Phase.BOOT, "provider.connect", "before"),
+    "search": (Phase.PLAN, "provider.search", "after"),
+    "silent": (Phase.TRAIN, "remote.run", "before"),
+}
+"""Where a request comes: the phase, and a call in it."""
+ENDING = (UserRequest.STOP, UserRequest.DESTROY)
+ASKED = [("key", UserRequest.DETACH), *itertools.product(("key", "another process"), ENDING)]
+ENDS = (Phase.COLLECT, Phase.DESTROY)
+"""Phases in which the run has ended well, whatever is requested."""
 
 
-def test_a_stop_saves_collects_and_destroys(world: World) -> None:
-    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
+@pytest.mark.parametrize(("way", "request_"), ASKED)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_request_is_answered_wherever_it_comes(
+    place: str, request_: UserRequest, way: str, tmp_path: Path
+) -> None:
+    world, (phase, verb, moment) = World(tmp_path, training=Training(seconds=100)), PLACES[place]
+    if place == "queue":
+        world.market.loading["host-1"] = Loading(seconds=600.0, queued=True)
+        world.market.usd_per_hour = 0.0  # who waits for a turn pays nothing
+    asked: list[float] = []
+
+    def ask() -> None:
+        asked.append(world.clock.now())
+        if way == "key":
+            world.user_requests.at = {asked[0]: request_}
+        else:
+            world.ledger.ask(RUN_ID, request_)
+            world.clock.sleep(0.2)  # a ledger is not read at each call
+        if place == "silent":
+            raise UnreachableError("connection timed out")
+
+    world.plan.acts["asks"] = ask
+    world.expect(Fault(verb=verb, nth=3 if place == "silent" else 1, moment=moment, trouble="asks"))
+
     run = world.launch()
-    assert run.cause is Cause.STOPPED
-    assert "the end" in world.output_store.log
-    assert world.rented() == 0
+
+    (asked_at,) = asked
+    if request_ is UserRequest.DETACH:
+        assert world.clock.now() - asked_at <= ANSWER_S
+        assert run.phase is not Phase.ENDED
+        assert world.ledger.driver(RUN_ID) is None
+        world.user_requests.at = {}
+        run = world.resume()
+        assert run.cause is None, run.detail
+    else:
+        assert run.cause is (None if phase in ENDS and run.cause is None else Cause.STOPPED), run.detail
+        events = world.ledger.events(RUN_ID)
+        soon = [event for event in events if asked_at <= event.at <= asked_at + ANSWER_S]
+        assert any("stop" in event.text or "destroyed" in event.text for event in soon)
+        assert any(event.phase is Phase.TRAIN for event in events) == (phase in (Phase.TRAIN, *ENDS))
+    assert world.market.most_at_once <= 1
+    check_nothing_leaked_and_nothing_lied(world, run)
 
 
-def test_a_stop_asked_from_another_terminal_is_heard(world: World) -> None:
-    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-    world.ledger.ask(RUN_ID, UserRequest.STOP)
-    run = world.resume()
-    assert run.cause is Cause.STOPPED
+def test_a_stop_stands_when_the_machine_is_taken_back_at_the_same_time(world: World) -> None:
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
+    world.market.training = Training(stopped=lambda outcome: replace(outcome, stop_cause="preempted"))
+    assert world.launch().cause is Cause.STOPPED
 
 
 def test_a_stop_that_comes_just_before_the_start_trains_nothing(world: World) -> None:
@@ -41,39 +92,10 @@ def test_a_stop_that_comes_just_before_the_start_trains_nothing(world: World) ->
     assert world.rented() == 0
 
 
-def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
-    world = World(tmp_path, training=Training(seconds=3000))
-    world.user_requests.at = {world.clock.now() + 5: UserRequest.DESTROY}
-    run = world.launch()
-    assert (run.cause, run.detail) == (Cause.STOPPED, "destroyed immediately, as requested")
-    assert world.output_store.home == {}
-    assert world.rented() == 0
-
-
-def test_a_stop_before_anything_was_rented_rents_nothing(world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.STOP}
-    run = world.launch()
-    assert (run.phase, run.cause) == (Phase.ENDED, Cause.STOPPED)
-    assert world.market.most_at_once == 0
-    assert run.rented_at is None
-
-
-def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
-
-    left = world.launch()
-    assert left.phase is Phase.TRAIN
-    assert world.rented() == 1
-    assert world.ledger.driver(RUN_ID) is None
-
-    world.user_requests.at = {}
-    world.pass_time(600)
-    run = world.resume()
-    assert run.cause is None, run.detail
-
-
-def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+def test_the_outputs_of_a_detached_run_that_nobody_collects_are_lost_and_it_costs_no_more_than_its_lease(
+    world: World,
+) -> None:
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH_ONCE_TRAINING}
     world.launch()
 
     world.user_requests.at = {}
@@ -81,14 +103,13 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
     assert world.rented() == 0
     run = world.resume()
 
-    assert run.cause is Cause.LOST
-    assert "lease" in run.detail
+    assert run.cause is Cause.OUTPUTS_LOST
     assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 
 @pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
 def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH_ONCE_TRAINING}
     world.launch()
     world.user_requests.at = {}
     world.wrong_by_s = by_s

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakebox import Loading
+from tests.fakebox import FakeBox, Loading
 from tests.hostile.texts import PLACES
 from tests.launcher.node_checks import check_nothing_leaked
 from tests.launcher.node_world import RUN_ID, DeafMarket, Life, NodeMarket, NodeWorld
@@ -13,7 +13,7 @@ from vastrun.contract import layout
 from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserRequest, bills
 from vastrun.launcher.core.batch import Budget
-from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.core.errors import BudgetError, EndedError
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.flow.run_state import NodeGroup
 
@@ -149,7 +149,7 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
 
     run = world.ledger.get(RUN_ID)
     assert run.phase is Phase.ENDED
-    assert run.cause is Cause.LOST, world.told
+    assert run.cause is (Cause.OUTPUTS_LOST if phase is Phase.COLLECT else Cause.LOST), world.told
     assert run.detail.startswith(f"node {node}: "), run.detail
     assert run.failed_node == node
     assert run.failed_in is world.rows()[node].failed_in is not None
@@ -228,22 +228,12 @@ def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, world
     check_nothing_leaked(world)
 
 
-def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(world: NodeWorld) -> None:
-    world.user_requests.at = {world.time.now() + 8.0: UserRequest.DETACH}
-    left = world.launch()
-    assert left.phase is Phase.TRAIN
-    assert [row.phase for row in world.rows()] == [Phase.TRAIN, Phase.TRAIN]
-    world.user_requests.at = {}
-    run = world.resume()
-    assert run.cause is None, world.told
-    check_nothing_leaked(world)
-
-
-def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_started(world: NodeWorld) -> None:
-    world.market.loading = {"host-2": Loading(seconds=60.0)}
+@pytest.mark.parametrize(("loads_s", "phase"), [(60.0, Phase.BOOT), (0.0, Phase.TRAIN)])
+def test_who_leaves_leaves_all_nodes_as_they_are(loads_s: float, phase: Phase, world: NodeWorld) -> None:
+    world.market.loading = {"host-2": Loading(seconds=loads_s)}
     world.user_requests.at = {world.time.now() + 10.0: UserRequest.DETACH}
     world.launch()
-    assert all(world.market.box_of(node).started_at is not None for node in (0, 1)), world.told
+    assert [row.phase for row in world.rows()] == [Phase.TRAIN, phase], world.told
     world.user_requests.at = {}
     run = world.resume()
     assert run.cause is None, world.told
@@ -278,3 +268,56 @@ def test_the_end_of_another_node_is_seen_at_once_when_asked(world: NodeWorld) ->
     end = group.end(fresh=True)
     assert end is not None
     assert (end.cause, end.detail, end.node) == (Cause.DISK, "the disk is full", former.node)
+
+
+@pytest.mark.parametrize(
+    ("comes_after_s", "cause"),
+    [(30.0, Cause.LOST), (300.0, Cause.LOST), (900.0, Cause.HOST), (-60.0, Cause.COMMUNICATION)],
+    ids=["soon", "after minutes", "too late", "it answers again"],
+)
+@pytest.mark.parametrize("node", [0, 1])
+def test_what_became_of_a_silent_node_is_its_providers_word(
+    node: int, comes_after_s: float, cause: Cause, tmp_path: Path
+) -> None:
+    world = NodeWorld(tmp_path, retry={"lost": 1}, restarts={})
+    world.at(10.0, lambda: world.market.silent.add(node))
+    if comes_after_s > 0:
+        world.at(10.0 + comes_after_s, lambda: world.market.lose(node))
+    else:
+        world.at(10.0 - comes_after_s, world.market.silent.clear)
+
+    last = world.launch()
+
+    run = world.ledger.get(RUN_ID)
+    assert run.cause is cause, world.told
+    assert f"waiting for the provider's word about node {node}" in world.told
+    if cause is not Cause.COMMUNICATION:
+        assert run.detail.startswith(f"node {node}: "), run.detail
+    assert (last.id != RUN_ID) == (cause is Cause.LOST), "retry: {lost: 1}"
+    world.market.silent.clear()
+    check_nothing_leaked(world)
+
+
+def test_what_the_launcher_destroyed_is_nobody_elses_act(tmp_path: Path) -> None:
+    class Job(NodeMarket):
+        is_cancelled = False
+
+        def destroy(self, instance_id: str) -> None:
+            super().destroy(instance_id)
+            self.is_cancelled = True
+
+        def box(self, instance_id: str) -> FakeBox:
+            if self.is_cancelled:
+                raise EndedError("it was cancelled, but not by this launcher", cause=Cause.LOST)
+            return super().box(instance_id)
+
+    world = NodeWorld(tmp_path, market=Job)
+    world.at(10.0, lambda: world.market.fail(0, "communication"))
+    world.happens_in[Phase.COLLECT] = lambda node: world.time.sleep(30.0 * node)
+
+    run = world.launch()
+
+    assert run.cause is Cause.COMMUNICATION, world.told
+    assert all(row.cause is Cause.COMMUNICATION for row in world.rows())
+    assert "not by this launcher" not in world.told
+    check_nothing_leaked(world)

@@ -28,6 +28,16 @@ def test_a_machine_that_vanishes_while_training_is_lost(world: World) -> None:
     assert world.market.forgotten == {RUN_ID}
 
 
+def test_a_machine_that_answers_again_was_not_answering_and_its_provider_was_asked(world: World) -> None:
+    world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="unreachable", times=20))
+    run = world.launch()
+    told = [event.text for event in world.screen.events]
+    (silent,) = [text for text in told if text.startswith("the machine does not answer")]
+    assert silent.endswith("; its provider lists it as running")
+    assert [text for text in told if text.startswith("the machine answers again, after ")]
+    assert run.cause is None and not run.meter.silent and run.meter.answered_at
+
+
 class Archive(FakeProvider):
     """Makes backups of the machines that it takes away, or does not answer who asks for them."""
 
@@ -113,7 +123,7 @@ def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(world: W
 
     run = world.launch()
 
-    assert (run.phase, run.cause) == (Phase.ENDED, Cause.HOST), run.detail
+    assert (run.phase, run.cause) == (Phase.ENDED, Cause.OUTPUTS_LOST), run.detail
     assert world.rented() == 0
     waited_s = world.clock.now() - began - world.market.training.seconds
     assert 300 <= waited_s <= 400

@@ -33,7 +33,7 @@ BESIDE: Mapping[str, str] = {
     "providers/docker/containers.py: _MAX_PROCESSES": "of a container, for its kernel",
     "providers/onstart.py: MAX_BYTES": "of a script that is sent",
     "providers/vast/account.py: _MAX_RETRY_S": "of our own retries",
-    "providers/vast/market.py: _MAX_OFFERS": "asked for",
+    "providers/vast/offers.py: MAX_OFFERS": "asked for",
     "providers/vast/offers.py: _MAX_REASON": "as shown",
     "providers/vast/offers.py: _MAX_REASONS": "as shown",
     "ssh/transfers.py: _MAX_DISCARDED_BYTES": "of a response to our own request",

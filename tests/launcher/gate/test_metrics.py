@@ -70,12 +70,6 @@ def test_a_step_is_a_whole_number_within_the_limits(step: object, is_one: bool) 
     assert parse_point(said, "loss") == ((step, 2.0) if is_one else None)
 
 
-def test_a_line_without_a_step_says_nothing() -> None:
-    assert parse_series([line(loss=2.0)]) == ()
-    assert parse_records([line(loss=2.0)]) == []
-    assert parse_point(line(loss=2.0), "loss") is None
-
-
 @pytest.mark.slow
 def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -> None:
     count = caps.METRICS_VALUES
@@ -165,12 +159,6 @@ def test_many_values_become_means_and_the_numbers_beside_them_stay_exact() -> No
 def test_what_was_told_last_of_a_step_counts_after_a_restart() -> None:
     found = series({"step": 1, "loss": 3}, {"step": 2, "loss": 9}, {"step": 2, "loss": 2})["loss"]
     assert found.points == ((1.0, 3.0), (2.0, 2.0))
-
-
-def test_a_value_that_was_not_finite_is_told_and_not_drawn() -> None:
-    found = series({"step": 1, "loss": 3.0}, {"step": 2, "loss": None}, {"step": 3, "loss": 10**400})["loss"]
-    assert found.points == ((1.0, 3.0),)
-    assert found.lost == (2.0,)
 
 
 def test_only_so_many_names_are_taken_and_none_that_no_page_should_show() -> None:

@@ -61,10 +61,6 @@ def test_a_larger_network_and_an_address_behind_4000_characters_are_refused() ->
         find_address("10.5.0.0/24", "x " * 2000 + "10.5.0.7")
 
 
-def test_a_box_is_met_at_its_address_on_the_network() -> None:
-    assert find_address("10.5.0.0/24", "172.17.0.2 10.5.0.7 fe80::1\n") == "10.5.0.7"
-
-
 @pytest.mark.parametrize("printed", INTERFACES.values(), ids=INTERFACES)
 def test_a_box_that_is_not_on_the_network_is_met_nowhere(printed: str) -> None:
     with pytest.raises(BoxError) as refused:

@@ -13,11 +13,10 @@ def jobs(*rows: str) -> list[slurm.SlurmJob]:
     return slurm.parse_jobs("\n".join([*rows, slurm.END, ""]), "vastrun-")
 
 
-@pytest.mark.parametrize("ran", ["", "INVALID", "N/A"])
-def test_a_job_that_waits_has_not_run(ran: str) -> None:
-    row = f"7|PENDING|{ran}|1800000000|gpu:a100:4|2||Priority|vastrun-a.1|vastrun-calm-heron-3f1a"
-    (job,) = jobs(row)
-    assert (job.ran_s, job.reason, job.nodes) == (0.0, "Priority", "")
+def test_a_job_that_waits_has_not_run() -> None:
+    row = "7|PENDING|{}|1800000000|gpu:a100:4|2||Priority|vastrun-a.1|vastrun-calm-heron-3f1a"
+    for job in jobs(*(row.format(ran) for ran in ("", "INVALID", "N/A"))):
+        assert (job.ran_s, job.reason, job.nodes) == (0.0, "Priority", "")
 
 
 def test_a_job_that_runs_says_for_how_long_and_on_what() -> None:
@@ -30,19 +29,10 @@ def test_jobs_of_others_are_skipped_whatever_they_contain() -> None:
     assert [job.id for job in jobs("x|y", "8|?|?|?|?|?|?|?|other|", RUNNING)] == [7]
 
 
-@pytest.mark.parametrize(
-    ("ran", "seconds"),
-    [
-        ("00:01", 1.0),
-        ("02:03", 123.0),
-        ("01:02:03", 3723.0),
-        ("2-00:00:00", 172_800.0),
-        ("1-01:01:01", 90_061.0),
-    ],
-)
-def test_a_duration_has_days_hours_minutes_and_seconds(ran: str, seconds: float) -> None:
-    (job,) = jobs(RUNNING.replace("1-02:03:04", ran))
-    assert job.ran_s == seconds
+def test_a_duration_has_days_hours_minutes_and_seconds() -> None:
+    for ran, seconds in {"00:01": 1, "02:03": 123, "01:02:03": 3723, "2-00:00:00": 172_800}.items():
+        (job,) = jobs(RUNNING.replace("1-02:03:04", ran))
+        assert job.ran_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -64,10 +54,9 @@ def test_a_job_has_its_nodes_unless_its_state_says_otherwise(
     assert (job.is_pending, job.is_over, job.is_ending) == (is_pending, is_over, is_ending)
 
 
-@pytest.mark.parametrize(("size", "nodes"), [("0", 1), ("1", 1), ("64", 64), ("65", 64)])
-def test_a_job_has_one_node_to_64(size: str, nodes: int) -> None:
-    (job,) = jobs(RUNNING.replace("|2|n", f"|{size}|n"))
-    assert job.size == nodes
+def test_a_job_has_one_node_to_64() -> None:
+    sizes = [jobs(RUNNING.replace("|2|n", f"|{size}|n"))[0].size for size in (0, 1, 64, 65)]
+    assert sizes == [1, 1, 64, 64]
 
 
 def test_gpus_of_all_kinds_are_counted() -> None:
@@ -96,7 +85,6 @@ def test_a_partition_has_the_hardware_of_its_nodes() -> None:
         name="gpu",
         is_default=False,
         is_usable=True,
-        is_idle=True,
         max_s=86_400.0,
         nodes=4,
         cores=64,
@@ -113,22 +101,37 @@ def test_a_partition_has_the_hardware_of_its_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_usable", "is_idle"),
+    ("changes", "is_usable"),
     [
-        ({"state": "mixed"}, True, False),
-        ({"state": "allocated"}, True, False),
-        ({"state": "IDLE~"}, True, True),
-        ({"state": "idle*"}, False, True),
-        ({"state": "down"}, False, False),
-        ({"state": "drained"}, False, False),
-        ({"state": "maint"}, False, False),
-        ({"avail": "down"}, False, True),
+        ({"state": "mixed"}, True),
+        ({"state": "IDLE~"}, True),
+        ({"state": "idle*"}, False),
+        ({"state": "down"}, False),
+        ({"state": "drained"}, False),
+        ({"state": "maint"}, False),
+        ({"avail": "down"}, False),
     ],
 )
 def test_a_partition_is_usable_where_it_is_up_and_its_nodes_respond(
-    changes: dict[str, str], is_usable: bool, is_idle: bool
+    changes: dict[str, str], is_usable: bool
 ) -> None:
-    assert (partition(**changes).is_usable, partition(**changes).is_idle) == (is_usable, is_idle)
+    assert partition(**changes).is_usable == is_usable
+
+
+def test_the_scheduler_says_when_a_job_would_start_and_whose_jobs_it_ends_for_it() -> None:
+    text = "sbatch: Job 7 to start at 1795523661 using 1 processors on nodes n1 in partition debug"
+    rows = (
+        f"0 1795523601 {text}",
+        f"0 1795523662 {text}\fsbatch:   Preempts: 6",
+        "1 5 sbatch: error: No",
+        "0 5 ",
+    )
+    assert slurm.parse_starts("\n".join([*rows, slurm.END, ""]), 4) == [
+        slurm.StartEstimate(wait_s=60.0),
+        slurm.StartEstimate(wait_s=0.0, preempts=True),
+        slurm.StartEstimate(refusal="No"),
+        slurm.StartEstimate(),
+    ]
 
 
 def boxes(*rows: str) -> list[slurm.Box]:
@@ -180,15 +183,6 @@ def test_errors_are_one_line_without_the_name_of_the_command() -> None:
     assert len(slurm.summarize_errors(("x" * 200 + "\n") * 9)) == 300
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        ("", ""),
-        ("a", "a"),
-        ("abcde", "a, b, c, d, e"),
-        ("abcdef", "a, b, c, d, e and 1 more"),
-        ("aab", "a, b"),
-    ],
-)
-def test_the_first_five_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
-    assert slurm.join_names(names) == text
+def test_the_first_five_names_are_listed_and_the_others_counted() -> None:
+    texts = {"": "", "abcde": "a, b, c, d, e", "abcdef": "a, b, c, d, e and 1 more", "aab": "a, b"}
+    assert {names: slurm.join_names(names) for names in texts} == texts

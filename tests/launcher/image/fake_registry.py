@@ -3,10 +3,10 @@
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.http_servers import QuietHandler, serving
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -32,18 +32,12 @@ class FakeRegistry:
         """Path and authorization of each request."""
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.fake_registry = self  # type: ignore[attr-defined]
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self._served = serving(type("Handler", (_Handler,), {"fake_registry": self}))
+        self.host = self._served.__enter__().removeprefix("http://")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        self._served.__exit__(None, None, None)
 
     def put(
         self,
@@ -72,15 +66,11 @@ class FakeRegistry:
         return digest(data)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def address_string(self) -> str:
-        return "a client"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+class _Handler(QuietHandler):
+    fake_registry: FakeRegistry
 
     def do_GET(self) -> None:
-        fake_registry: FakeRegistry = self.server.fake_registry  # type: ignore[attr-defined]
+        fake_registry = self.fake_registry
         path, _, query = self.path.partition("?")
         given = self.headers.get("Authorization", "")
         fake_registry.asked.append((path, given))
@@ -100,12 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, *fake_registry.things[path])
 
     def _say(self, status: int, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.answer(status, content, **{"Content-Type": kind, **(headers or {})})
 
 
 def digest(content: bytes) -> str:

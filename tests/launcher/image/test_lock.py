@@ -227,8 +227,3 @@ def test_a_misfit_is_said_in_words() -> None:
         Capability(cuda_max=12.4, compute_cap=890): "",
     }
     assert {machine: image.misfit(machine, gpus=1) for machine in cases} == cases
-
-
-def test_a_job_without_gpus_asks_for_no_driver() -> None:
-    image = ImageRequirements(cuda=12.4)
-    assert image.misfit(Capability(cuda_max=11.0, compute_cap=700), gpus=0) == ""

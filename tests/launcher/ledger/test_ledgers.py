@@ -194,6 +194,7 @@ def test_a_second_driver_of_a_node_is_told_the_name_of_the_run(ledger: SqlLedger
     ledger.hold(node.id, Driver(who=OTHER, until=NOW + 60))
     with pytest.raises(HeldError, match=f"^{RUN.id} is driven by another launcher: process 22") as caught:
         ledger.save(node, who=ME)
+    assert str(caught.value).endswith("; if it is dead, try again in 60 s")
     assert caught.value.hint == f"vastrun logs -f {RUN.id}"
 
 

@@ -1,6 +1,7 @@
 """Notifications: what a user who is not looking is told, once, whatever happens to the receiver."""
 
 import json
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core import Event, UserRequest
+from vastrun.launcher.core import Event
 from vastrun.launcher.core.errors import JobFileError, StorageError
 from vastrun.launcher.core.job import NotifyUrl
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, Sender
@@ -69,12 +70,21 @@ def test_the_end_reaches_a_webhook_with_verdict_cost_and_outputs(tmp_path: Path)
     assert said["outputs"] == str(tmp_path / "out")
 
 
-def test_a_failure_says_its_cause(tmp_path: Path) -> None:
+def test_a_failure_says_its_cause_and_another_attempt_where_it_begins_and_what_all_cost(
+    tmp_path: Path,
+) -> None:
     with inbox() as there:
-        notified(Terminal(tmp_path, CRASH), there.url).launch()
-    (letter,) = there.letters
-    assert (letter.document["event"], letter.document["cause"]) == ("failure", "signal")
-    assert "SIGSEGV" in letter.document["text"]
+        terminal = notified(Terminal(tmp_path, CRASH, Training()), there.url)
+        terminal.launch("--set", "retry.signal=1")
+    failure, again, end = (
+        letter.document for letter in sorted(there.letters, key=lambda one: one.document["at"])
+    )
+    assert (failure["event"], failure["cause"], failure["attempt"]) == ("failure", "signal", 1)
+    assert "SIGSEGV" in failure["text"] and "attempts" not in failure["text"]
+    assert again["event"] == "attempt"
+    assert f"attempt 2 begins, step 10 of 10, ${failure['usd']:.3f} so far" in again["text"]
+    assert end["usd_all_attempts"] == pytest.approx(failure["usd"] + end["usd"], abs=1e-3)
+    assert f"; ${end['usd_all_attempts']:.3f} for all 2 attempts" in end["text"]
 
 
 def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None:
@@ -87,7 +97,7 @@ def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None
 def test_a_resumed_run_is_not_told_of_twice(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = notified(Terminal(tmp_path, Training(seconds=10_000, steps=10_000)), there.url)
-        terminal.at(120.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, UserRequest.DETACH))
+        terminal.at(120.0, lambda: signal.raise_signal(signal.SIGHUP))
         terminal.launch("--set", "limits.usd=0.2", "--set", "train.steps=10000")
         assert there.events == ["budget_50"]
         terminal.type("resume", "last")
@@ -186,8 +196,8 @@ def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) 
         terminal.at(8.0, terminal.market.vanish)
         terminal.launch("--set", "retry.lost=1")
     told = {(letter.document["event"], letter.document["verdict"]) for letter in there.letters}
-    assert told == {("lost", "LOST"), ("end", "SUCCEEDED")}
-    assert len(there.letters) == 2
+    assert told == {("lost", "LOST"), ("attempt", None), ("end", "SUCCEEDED")}
+    assert len(there.letters) == 3
 
 
 def test_a_variable_that_is_gone_when_the_run_is_resumed_costs_one_line(tmp_path: Path) -> None:

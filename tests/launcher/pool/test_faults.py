@@ -14,7 +14,7 @@ from tests.launcher import faults
 from tests.launcher.pool.slotted import SlottedMarket
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
-from vastrun.launcher.core.errors import HeldError, StorageError, UnreachableError
+from vastrun.launcher.core.errors import HeldError, IncompleteListError, StorageError
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.pool.provider import PoolProvider
@@ -122,7 +122,7 @@ def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path
     silent = replace(world.held[0], id="held-owl-0b0b", instance_id="2", provider="silent")
     world.held.append(silent)
     world.silent.add("silent")
-    with pytest.raises(UnreachableError):
+    with pytest.raises(IncompleteListError, match="held-owl-0b0b: it does not answer"):
         world.services().provider.instances()
 
     run = world.launch()

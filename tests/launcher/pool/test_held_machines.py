@@ -152,15 +152,6 @@ def test_a_job_that_fits_has_no_reason_against_it(names: tuple[str, ...]) -> Non
     assert unfit_reason(job, held(), NOW) == ""
 
 
-@pytest.mark.parametrize(
-    ("requested", "listed"),
-    [("RTX_4090", "RTX 4090"), ("A100_SXM4", "A100 SXM4"), ("RTX 4090D", "RTX 4090 D")],
-)
-def test_a_job_fits_the_machine_that_its_own_request_rented(requested: str, listed: str) -> None:
-    job = replace(JOB, resources=replace(JOB.resources, gpu_names=(requested,)))
-    assert unfit_reason(job, held(job, gpu=listed), NOW) == ""
-
-
 def test_a_machine_that_may_be_taken_away_is_for_those_who_said_so() -> None:
     bid = replace(JOB, resources=replace(JOB.resources, interruptible=True))
     assert unfit_reason(JOB, held(bid), NOW) == "it may be taken away"
@@ -177,14 +168,6 @@ def test_another_image_is_another_machine() -> None:
     mine = replace(JOB, image="mine@sha256:1")
     assert unfit_reason(mine, held(mine), NOW) == ""
     assert unfit_reason(JOB, held(mine), NOW) == "it runs another image"
-
-
-def test_a_slot_costs_its_share_and_no_boot() -> None:
-    offer = slot_offer(replace(JOB, resources=replace(JOB.resources, gpus=2)), held(), hours=3.0)
-    assert offer.usd_per_hour == 2.0
-    assert offer.expected_usd == 6.0
-    assert offer.loading_usd == 0.0
-    assert offer.gpus == 2
 
 
 @pytest.mark.parametrize(("gpus", "disk_gb"), [(1, 10.0), (2, 20.0), (3, 30.0), (8, 80.0)])

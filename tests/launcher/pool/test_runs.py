@@ -200,7 +200,7 @@ def test_giving_a_machine_back_lets_a_run_on_a_slot_save_and_come_home(house: Ho
     held = house.give_back(holder.id)
 
     run = drive.end()
-    assert run.cause is Cause.STOPPED, (run.detail, house.story())
+    assert run.cause is Cause.PREEMPTED, (run.detail, house.story())
     assert "saved" in (house.folder / "runs" / run_id / "log.txt").read_text()
     assert held.cause is Cause.STOPPED
     assert house.leftovers() == []

@@ -159,6 +159,9 @@ def test_a_host_key_is_believed_on_first_use_when_the_log_cannot_be_read(machine
     shell = machine.shell(read_fingerprints=cannot_tell)
     assert says_hello(shell)
     assert "trusted on first use: its log cannot be read (HTTP 503)" in shell.identity
+    again = machine.shell(read_fingerprints=cannot_tell)
+    assert says_hello(again)
+    assert again.identity == "the machine's SSH host key is the one that was trusted on first use"
 
 
 def test_nothing_is_sent_while_the_log_may_still_name_the_host_key(machine: Machine) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import LONGEST_S, eventually
-from vastrun.launcher.core import KeepAnswer, UserRequest
-from vastrun.launcher.ui.interrupts import STOP_QUESTION, VIEW_QUESTION, Interrupts, say_on
+from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
+from vastrun.launcher.ui.interrupts import Interrupts, say_on
 from vastrun.launcher.ui.question import Ask, Question
 
 
@@ -82,15 +82,6 @@ def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_o
     assert "detaching" in said[0]
 
 
-def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said) -> None:
-    asked: list[Question] = []
-    interrupts = Interrupts(say=said, ask=answer(UserRequest.STOP, asked), views=True)
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is UserRequest.STOP)
-    assert [(one.choices, one.again) for one in asked] == [(VIEW_QUESTION.choices, VIEW_QUESTION.again)]
-
-
 def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
     asked: list[Question] = []
     interrupts = Interrupts(say=said, ask=answer(UserRequest.DESTROY, asked), request=UserRequest.STOP)
@@ -98,7 +89,7 @@ def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: interrupts.current() is UserRequest.DESTROY)
         signal.raise_signal(signal.SIGINT)
-    assert asked == [STOP_QUESTION]
+    assert [[choice.key for choice in one.choices] for one in asked] == [["x", "c"]]
 
 
 def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:
@@ -120,6 +111,25 @@ def test_other_signals_have_their_requests(said: Said, number: signal.Signals, a
         signal.raise_signal(number)
     assert interrupts.current() is asked
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("views", [False, True], ids=["drives", "looks"])
+def test_what_is_asked_and_told_is_true_of_the_phase(phase: Phase, views: bool, said: Said) -> None:
+    asked: list[Question] = []
+    for request in (UserRequest.DETACH, UserRequest.STOP):
+        interrupts = Interrupts(say=said, ask=answer(request, asked), views=views)
+        interrupts.note_phase(phase)
+        with interrupts.listening():
+            signal.raise_signal(signal.SIGINT)
+            eventually(lambda interrupts=interrupts: interrupts.current() is not UserRequest.NONE)
+
+    for text in ("".join(said), *(choice.text for one in asked for choice in one.choices)):
+        assert "checkpoint" not in text or phase is Phase.TRAIN
+        assert "queue" not in text or phase is Phase.BOOT
+        assert "outputs" not in text or phase in (Phase.TRAIN, Phase.COLLECT)
+    lines = [line for one in asked for choice in one.choices for line in choice.text.split("\n")]
+    assert max(map(len, lines)) <= 55
 
 
 def test_a_weaker_request_never_replaces_a_stronger(said: Said) -> None:

@@ -120,7 +120,7 @@ def test_while_it_stops_only_a_key_of_its_own_destroys(chatty: Chatty) -> None:
     launcher.press(CTRL_C)
     launcher.shows(FIRST)
     launcher.press("s")
-    launcher.shows("stopping: save a checkpoint")
+    launcher.shows("stopping: save what was trained")
 
     launcher.press(CTRL_C)
     launcher.shows(SECOND)
@@ -142,7 +142,7 @@ def test_three_times_ctrl_c_at_once_asks_whether_to_destroy(chatty: Chatty) -> N
     launcher.press(CTRL_C)
     launcher.shows(FIRST)
     launcher.press(CTRL_C)
-    launcher.shows("stopping: save a checkpoint")
+    launcher.shows("stopping: save what was trained")
     launcher.press(CTRL_C)
     launcher.shows(SECOND)
     launcher.press("x")

@@ -207,18 +207,21 @@ def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> N
     assert "no slot was requested" in slots.rent(box, order(), environ()).refused
 
 
-def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: Path) -> None:
+@pytest.mark.parametrize(("why", "cause"), [("money_limit", "money_limit"), ("stopped", "preempted")])
+def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(
+    why: str, cause: str, box: Path
+) -> None:
     now = [0.0]
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
     slots.rent(box, order(), environ())
-    (box / layout.STOP).write_text("money_limit\n")
+    (box / layout.STOP).write_text(f"{why}\n")
     assert holder.poll() is None
     stop = box / layout.SLOTS / "calm-owl-0001.0000" / layout.STOP
-    assert stop.read_text() == "money_limit\n"
+    assert stop.read_text() == f"{cause}\n"
     now[0] = 60.0
     assert holder.poll() is None
     now[0] = 91.0
-    assert "money_limit" in (holder.poll() or "")
+    assert why in (holder.poll() or "")
 
 
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:

@@ -174,6 +174,24 @@ def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
     assert (warning in second.log()) == is_warned
 
 
+def test_a_restored_program_that_reports_no_steps_is_told_as_restored(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    saves = """
+        import time
+        if not Path("state.bin").exists():
+            Path("state.bin").write_bytes(b"weights")
+            time.sleep(60)
+    """
+    run = start(launched, tmp_path / "first", saves, checkpoints={"every_s": 0.5})
+    eventually((run.box / layout.CHECKPOINTS / "latest.json").exists)
+    run.end()
+    box = tmp_path / "second"
+    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
+    outcome = (second := start(launched, box, saves)).outcome()
+    assert outcome.restored == RestoredSnapshot(step=0), second.log()
+
+
 def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
     launched: list[Launched], tmp_path: Path
 ) -> None:

@@ -33,10 +33,12 @@ def test_the_step_of_a_program_that_reports_none_is_that_of_its_curves(tmp_path:
     path = tmp_path / layout.METRICS
     path.parent.mkdir(parents=True)
     path.write_text('{"step": 390, "loss": 1.0}\n{"step": 400, "lr": 0.1}\n{"loss": 0.5}\n{"ste')
-    processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in range(2)]
+    codes = (None, 1)
+    processes = [RankProcess(rank=n, pid=1000 + n, started_at=99.0, exit_code=codes[n]) for n in range(2)]
     write_status(tmp_path, (), processes, world_size=2, steps=0)
     status = json.loads((tmp_path / layout.STATUS).read_text())
     assert (status["step"], status["loss"]) == (400, 0.5)
+    assert [rank["pid"] for rank in status["ranks"]] == [1000, None]  # the other one has ended
     path.write_text('{"step": 400, "lr": 0.1}\n{"loss": 2.0}\n{"ste')
     assert step_told(tmp_path, {0: 3, 1: 7}) == 3
 

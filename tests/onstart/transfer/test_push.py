@@ -1,5 +1,6 @@
 """Checkpoints that a box pushes by itself: to a folder, and to a real S3 API on loopback."""
 
+import hashlib
 import json
 import os
 import resource
@@ -99,6 +100,24 @@ def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox
         assert box.push()[0] == 0
     assert box.push() == (0, "")
     assert sorted(path.name for path in (there / RUN_ID).glob("step-*")) == ["step-000040", "step-000060"]
+
+
+def test_files_that_did_not_change_are_copied_at_the_url(box: PushingBox, there: Path) -> None:
+    for step in (20, 40):
+        box.save(step)
+        folder = box.checkpoints / f"step-{step:06d}"
+        files = [
+            {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name in ("state.pt", "shards/1")
+            if (content := (folder / name).read_bytes())
+        ]
+        (folder / "manifest.json").write_text(json.dumps({"step": step, "files": files}))
+        if step == 40:
+            (folder / "shards/1").write_bytes(b"is not sent")
+        assert box.push()[0] == 0
+    pushed = there / RUN_ID / "step-000040"
+    assert (pushed / "state.pt").read_bytes() == b"weights after 40"
+    assert (pushed / "shards/1").read_bytes() == b"more"
 
 
 def test_strays_of_higher_steps_push_out_no_checkpoint_and_stay(box: PushingBox, there: Path) -> None:

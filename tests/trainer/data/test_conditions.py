@@ -15,8 +15,8 @@ from vastrun.trainer.data import problem
 from vastrun.trainer.data.darcy import PROBLEM as DARCY
 from vastrun.trainer.data.draws import DistinctConditions
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.training_set import SeenConditions, count_seen_conditions, rows_to_compare
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.loading.training_set import SeenConditions, count_seen_conditions, rows_to_compare
 
 NO_BUMPS = DataConfig(task="darcy", train=256, test=64, points=16)
 """320 coefficients, of which five of those drawn first are uniform: four to train on, one to test on."""

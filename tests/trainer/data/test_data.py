@@ -114,23 +114,6 @@ def test_a_test_set_does_not_depend_on_how_much_there_is_to_train_on(tmp_path: P
     np.testing.assert_array_equal(small, large)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda file: file.__delitem__("x-coordinate"), "expected a dataset `x-coordinate`"),
-        (lambda file: file["tensor"].write_direct(np.full((16, 5, 32), np.nan, "f4")), "NaN or infinity"),
-        (lambda file: file.attrs.modify("beta", 2.0), "expected the attribute beta to be 0.5, got 2.0"),
-        (lambda file: file["t-coordinate"].write_direct(np.arange(6, dtype="f4")), "frames 0.1 apart"),
-    ],
-)
-def test_damaged_data_are_named_with_their_fault(tmp_path: Path, damage, message: str) -> None:
-    advection.generate(SMALL, tmp_path)
-    with h5py.File(advection.path_of(tmp_path, 0.5), "a") as file:
-        damage(file)
-    with pytest.raises(DataError, match=message):
-        advection.load(SMALL, tmp_path)
-
-
 def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_path: Path) -> None:
     advection.generate(SMALL, tmp_path)
     with pytest.raises(DataError, match=r"expected 64 points along each axis .*`tensor` has 32"):

@@ -88,11 +88,8 @@ def test_the_launcher_knows_how_large_the_files_are(task: str, made: Path) -> No
 
 def test_a_steady_set_says_so_and_has_no_time(made: Path) -> None:
     splits = data.splits(config_of("darcy"), made)
-    assert (splits.train.steady, splits.train.shape, splits.train.channels) == (
-        True,
-        (2, 16, 16),
-        ("coefficient", "solution"),
-    )
+    assert splits.train.steady and splits.train.shape == (2, 16, 16)
+    assert splits.train.channels == ("coefficient", "solution")
     assert splits.train.parameters.shape == (17, 1)
     moving = data.splits(config_of("diffusion_reaction"), made).train
     assert (moving.steady, moving.shape, moving.channels) == (False, (3, 2, 16, 16), ("u", "v"))
@@ -140,25 +137,6 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
     name = FILES["shallow_water"]
     assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
-
-
-@pytest.mark.parametrize(
-    ("task", "damage", "message"),
-    [
-        ("darcy", lambda file: file.__delitem__("nu"), "expected a dataset `nu`, found: tensor"),
-        ("darcy", lambda file: file.attrs.modify("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
-        ("darcy", lambda file: file.move("tensor", "nu2"), "expected a dataset `tensor`"),
-        ("shallow_water", lambda file: file.__delitem__("0019"), "expected at least 20 samples, got 19"),
-        ("shallow_water", lambda file: file["0003"].__delitem__("grid/t"), "`grid/t` in `/0003`"),
-        ("diffusion_reaction", lambda file: file.move("0007", "7"), "expected a group `0007`"),
-        ("burgers", lambda file: file.attrs.modify("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
-    ],
-)
-def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) -> None:
-    with h5py.File(copied / FILES[task], "a") as file:
-        damage(file)
-    with pytest.raises(DataError, match=message):
-        data.splits(config_of(task), copied)
 
 
 @pytest.mark.parametrize("task", ["darcy", "shallow_water"])

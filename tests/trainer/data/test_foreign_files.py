@@ -28,6 +28,14 @@ def replaced(name: str, change: Callable[[np.ndarray], np.ndarray], **options: o
     return damage
 
 
+def without(name: str) -> Damage:
+    return lambda file: file.__delitem__(name)
+
+
+def told(name: str, value: float) -> Damage:
+    return lambda file: file.attrs.modify(name, value)
+
+
 def to_another_file(file: h5py.File) -> None:
     del file["tensor"]
     file["tensor"] = h5py.ExternalLink("/etc/hostname.h5", "/tensor")
@@ -76,98 +84,48 @@ def uneven(values: np.ndarray) -> np.ndarray:
 
 
 CASES: list[tuple[str, Damage, str]] = [
-    (
-        "burgers",
-        replaced("tensor", lambda values: values.swapaxes(1, 2)),
-        r"expected axis 1 of `tensor` \(4, 16, 4\) to be as long as `t-coordinate`, which has 5 values: "
-        "are the axes in another order",
-    ),
+    ("burgers", replaced("tensor", lambda v: v.swapaxes(1, 2)), "are the axes in another order"),
     (
         "burgers",
         replaced("x-coordinate", lambda x: 100 * x),
         "`x-coordinate` to cover a length of 1, got 100",
     ),
-    (
-        "burgers",
-        replaced("t-coordinate", lambda t: 1e3 * t),
-        "expected frames 0.01 apart .*starts with 0, 10",
-    ),
-    ("burgers", replaced("t-coordinate", lambda t: t[::-1]), "expected `t-coordinate` to ascend, got 0.04"),
+    ("burgers", replaced("t-coordinate", lambda t: 1e3 * t), "frames 0.01 apart .*starts with 0, 10"),
+    ("burgers", replaced("t-coordinate", lambda t: t[::-1]), "`t-coordinate` to ascend, got 0.04"),
     ("burgers", replaced("t-coordinate", uneven), "expected equal steps in `t-coordinate`"),
     ("burgers", replaced("x-coordinate", uneven), "expected equal steps in `x-coordinate`"),
-    ("burgers", replaced("x-coordinate", lambda x: x * np.nan), "expected `x-coordinate` to ascend, got nan"),
-    ("burgers", replaced("tensor", lambda values: values.astype(int)), "real numbers in `tensor`, got int64"),
+    ("burgers", replaced("x-coordinate", lambda x: x * np.nan), "`x-coordinate` to ascend, got nan"),
+    ("burgers", replaced("tensor", lambda v: v.astype(int)), "real numbers in `tensor`, got int64"),
     ("burgers", to_another_file, "expected `tensor` in this file, but it links to another one"),
     ("burgers", to_another_file_by_a_detour, "expected `tensor` in this file, but it links to another one"),
-    (
-        "diffusion_sorption",
-        to_a_group_of_another_file,
-        "expected `0000` in this file, but it links to another",
-    ),
     ("burgers", stored_elsewhere, "expected the values of `tensor` in this file"),
     ("burgers", packed_in_an_unknown_way, "`tensor` is packed with the HDF5 filter 32015 .*h5repack"),
     ("burgers", in_a_huge_chunk, "expected chunks of at most 256 MiB in `tensor`"),
-    (
-        "reaction_diffusion",
-        lambda file: file.attrs.modify("rho", 2.0),
-        "the attribute rho to be 1.0, got 2.0",
-    ),
-    (
-        "diffusion_sorption",
-        replaced("0001/data", lambda v: v[:, ::-1, 0]),
-        r"`0001/data` of shape \(frames, po",
-    ),
+    ("burgers", without("x-coordinate"), "expected a dataset `x-coordinate`"),
+    ("burgers", told("Nu", 1.0), "the attribute Nu to be 0.1, got 1.0"),
+    ("darcy", without("nu"), "expected a dataset `nu`, found: tensor"),
+    ("darcy", told("beta", 3.0), "the attribute beta to be 1.0, got 3.0"),
+    ("reaction_diffusion", told("rho", 2.0), "the attribute rho to be 1.0, got 2.0"),
+    ("diffusion_sorption", to_a_group_of_another_file, "expected `0000` in this file, but it links to"),
+    ("diffusion_sorption", replaced("0001/data", lambda v: v[:, ::-1, 0]), r"of shape \(frames, po"),
     (
         "diffusion_sorption",
         replaced("0002/grid/x", lambda x: 10 * x),
         "`0002/grid/x` to cover a length of 1,",
     ),
-    (
-        "compressible_1d",
-        lambda file: file.__delitem__("pressure"),
-        "a dataset `pressure`, found: Vx, density",
-    ),
-    (
-        "compressible_1d",
-        replaced("x-coordinate", lambda x: x / 2),
-        "`x-coordinate` to cover a length of 2, got",
-    ),
-    ("compressible_1d", lambda file: file.attrs.modify("zeta", 0.5), "attribute zeta to be 0.01, got 0.5"),
-    (
-        "compressible_2d",
-        replaced("Vy", lambda values: values[:, :2]),
-        r"expected `Vy` of the shape of `density` \(4, 4, 16, 16\), got \(4, 2, 16, 16\)",
-    ),
-    (
-        "compressible_3d",
-        replaced("density", lambda values: np.moveaxis(values, 1, -1)),
-        r"expected `pressure` of the shape of `density` \(4, 16, 16, 16, 4\)",
-    ),
-    (
-        "compressible_3d",
-        lambda file: file.__delitem__("Vz"),
-        "expected a dataset `Vz`, found: Vx, Vy, density",
-    ),
-    (
-        "compressible_3d",
-        replaced("z-coordinate", lambda z: 2 * z),
-        "`z-coordinate` to cover a length of 1, got 2",
-    ),
-    (
-        "incompressible",
-        replaced("velocity", lambda values: np.moveaxis(values, -1, 2)),
-        r"expected `velocity` of shape \(samples, frames, points, points, 2\)",
-    ),
-    (
-        "incompressible",
-        replaced("force", lambda values: values[..., :1]),
-        r"expected `force` of shape \(4, 16, 16, 2\)",
-    ),
-    (
-        "incompressible",
-        replaced("t", lambda t: t * [[1], [1], [2], [1]]),
-        "expected frames 0.01 apart .*0, 0.02",
-    ),
+    ("diffusion_sorption", without("0001/grid/t"), "`grid/t` in `/0001`"),
+    ("diffusion_sorption", without("0003"), "expected at least 4 samples, got 3"),
+    ("diffusion_sorption", lambda file: file.move("0002", "2"), "expected a group `0002`"),
+    ("compressible_1d", without("pressure"), "a dataset `pressure`, found: Vx, density"),
+    ("compressible_1d", replaced("x-coordinate", lambda x: x / 2), "to cover a length of 2, got"),
+    ("compressible_1d", told("zeta", 0.5), "attribute zeta to be 0.01, got 0.5"),
+    ("compressible_2d", replaced("Vy", lambda v: v[:, :2]), r"`Vy` of the shape .*, got \(4, 2, 16, 16\)"),
+    ("compressible_3d", replaced("density", lambda v: np.moveaxis(v, 1, -1)), r"`pressure` of the shape of"),
+    ("compressible_3d", without("Vz"), "expected a dataset `Vz`, found: Vx, Vy, density"),
+    ("compressible_3d", replaced("z-coordinate", lambda z: 2 * z), "to cover a length of 1, got 2"),
+    ("incompressible", replaced("velocity", lambda v: np.moveaxis(v, -1, 2)), "expected `velocity` of shape"),
+    ("incompressible", replaced("force", lambda v: v[..., :1]), r"`force` of shape \(4, 16, 16, 2\)"),
+    ("incompressible", replaced("t", lambda t: t * [[1], [1], [2], [1]]), "frames 0.01 apart .*0, 0.02"),
 ]
 
 
@@ -177,9 +135,9 @@ def test_errors_of_a_file_name_the_place(task: str, damage: Damage, message: str
     data.generate(config, tmp_path)
     with h5py.File(tmp_path / FILES[task], "a") as file:
         damage(file)
-    with pytest.raises(DataError, match=message) as told:
+    with pytest.raises(DataError, match=message) as error:
         data.splits(config, tmp_path)
-    assert FILES[task] in str(told.value)
+    assert FILES[task] in str(error.value)
 
 
 @pytest.mark.parametrize("keep", ["device", "host", "disk"])

@@ -88,10 +88,15 @@ def test_scores_at_unseen_parameters_stand_beside_the_others(folder: Path, alone
 
 
 def test_the_first_line_tells_the_error_at_unseen_parameters() -> None:
-    scores = {"rollout_nrmse": 0.02, "persistence_nrmse": 0.9, "unseen_nrmse": 0.03}
+    scores = {
+        "rollout_nrmse": 0.02,
+        "persistence_nrmse": 0.9,
+        "unseen_nrmse": 0.03,
+        "unseen_persistence_nrmse": 0.9,
+    }
     assert score_lines(scores) == [
         "rollout nRMSE 0.02, 45.0x better than persistence (0.9); at parameters that were not trained: 0.03, "
-        "1.50 times that"
+        "30.0x better than persistence (0.9)"
     ]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer.conftest import together
 from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
@@ -41,3 +42,15 @@ def test_means_and_totals_of_one_rank_are_its_own(alone: Ranks) -> None:
     assert alone.mean_of(torch.tensor(2.0), torch.tensor(4.0)) == [2.0, 4.0]
     assert alone.all_reduce_sum(torch.tensor([3.0])).tolist() == [3.0]
     assert alone.all_reduce_max(1.5, -2.0) == [1.5, -2.0]
+
+
+@pytest.mark.torch
+def test_all_ranks_stop_after_the_same_step_when_one_is_asked() -> None:
+    assert together(stopped_after, 2) == [7, 7]
+
+
+def stopped_after(ranks: Ranks) -> int:
+    vote, step = StopVote(ranks, 6), 6
+    while not vote.passes(step, asked=ranks.rank.rank == 1):
+        step += 1
+    return step

@@ -62,7 +62,6 @@ LEARNED: dict[str, tuple[Any, ...]] = {
     "model.depth": (1, 2),
     "model.heads": (4, 2),
     "model.patch": (8, 4),
-    "model.fourier_dim": (0, 0, 8),
     "model.modes": (12, 6),
     "model.points": (32, 24),
     "optim.name": ("adamw", "adamw", "muon"),

@@ -90,6 +90,7 @@ def test_a_band_without_wavenumbers_has_no_score() -> None:
         errors={"rollout": errors[:, :, None]},
         spectra=torch.zeros(3, 1, 4),
         examples=(),
+        ms={},
     )
     found = scores_of(rollouts, torch.arange(2))["rollout"]
     assert math.isnan(found.spectrum_high)

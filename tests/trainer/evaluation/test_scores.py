@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
+from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
@@ -100,13 +101,8 @@ def test_floors_are_what_needs_no_learning_and_what_the_parameter_is_worth(alone
     whole = {name: scores.nrmse for name, scores in found.scores[WHOLE].items()}
     assert whole["persistence"] == whole["one_step_persistence"] == 0  # nothing happens
     truth = still([SLOW, FAST] * 4, seed=2).fields[:, 0]
-    means = {
-        "spatial_mean": truth.mean(2, keepdim=True),
-        "training_mean": still([SLOW, FAST] * 3, seed=1).fields.mean(),
-    }
-    for name, mean in means.items():
-        ratios = (truth - mean).norm(dim=2) / truth.norm(dim=2)
-        assert whole[name] == pytest.approx(float(ratios.mean()), rel=1e-5), name
+    ratios = (truth - truth.mean(2, keepdim=True)).norm(dim=2) / truth.norm(dim=2)
+    assert whole["spatial_mean"] == pytest.approx(float(ratios.mean()), rel=1e-5)
     assert list(found.scores) == [WHOLE, "beta 0.5012", "beta 1"]
     slow, fast = (found.scores[label] for label in ("beta 0.5012", "beta 1"))
     assert fast["rollout"].spectrum_mid == pytest.approx(0, abs=1e-6)
@@ -115,19 +111,80 @@ def test_floors_are_what_needs_no_learning_and_what_the_parameter_is_worth(alone
     assert slow["blind"].spectrum_mid == pytest.approx(slow["rollout"].spectrum_mid / 2, rel=1e-5)
 
 
-def test_the_floor_of_a_steady_problem_is_the_training_mean_field_at_the_same_parameter(alone: Ranks) -> None:
+def test_the_floor_of_a_steady_problem_is_the_nearest_solution(alone: Ranks) -> None:
     given, answers = torch.rand(6, 1, 4, 4), torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 1, 4, 4) + 1
     told = torch.tensor([[0.0], [1.0]] * 3)
     problems = Trajectories(fields=torch.stack([given, answers], 1), conditions=told, steady=True)
-    task = TrajectoryTask(problems, problems)
     data = DataConfig(task="darcy", sources=(1.0, 10.0))
-    found = evaluate(Usual(problems), 0, data, task, alone, lambda: None)
+    found = evaluate(Usual(problems), 0, data, TrajectoryTask(problems, problems), alone, lambda: None)
     assert list(found.scores) == [WHOLE, "source 1", "source 10"]
-    assert list(found.scores[WHOLE]) == ["rollout", "training_mean", "kernel_ridge", "blind"]
-    # Of 1, 3 and 5 the mean is 3; of 2, 4 and 6 it is 4. What a fresh model says is that of all, 3.5.
-    assert found.scores["source 1"]["training_mean"].nrmse == pytest.approx((2 / 1 + 0 + 2 / 5) / 3)
-    assert found.scores["source 10"]["training_mean"].nrmse == pytest.approx((2 / 2 + 0 + 2 / 6) / 3)
+    assert list(found.scores[WHOLE]) == ["rollout", "blind", "nearest"]
+    assert found.scores[WHOLE]["nearest"].nrmse == pytest.approx(0, abs=1e-6)
+    # What a fresh model says is the mean of all, 3.5.
     assert found.scores["source 1"]["rollout"].nrmse == pytest.approx((2.5 + 0.5 / 3 + 1.5 / 5) / 3)
+
+
+def turning(told: Tensor) -> Trajectories:
+    """Waves that turn as fast as their first frame's height says: one number is the input."""
+    heights, frames = 1 + told[:, None, None, None], torch.arange(FRAMES)[None, :, None, None]
+    places = 2 * math.pi * (torch.arange(POINTS) + 0.5) / POINTS
+    return Trajectories(
+        fields=heights * torch.sin(places + heights * frames / 4), conditions=0 * told[:, None]
+    )
+
+
+class Copying(Usual):
+    """Returns the next frame of the training frame that is nearest."""
+
+    def __init__(self, train: Trajectories) -> None:
+        super().__init__(train)
+        self.before, self.after = (
+            frames.flatten(0, 1) for frames in (train.fields[:, :-1], train.fields[:, 1:])
+        )
+
+    def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
+        return self.after[torch.cdist(u.flatten(1), self.before.flatten(1)).argmin(dim=1)]
+
+
+def test_a_network_that_copies_training_trajectories_is_no_better_than_its_floor(alone: Ranks) -> None:
+    train, test = (
+        turning(torch.rand(count, generator=torch.Generator().manual_seed(count))) for count in (40, 9)
+    )
+    found = evaluate(Copying(train), 0, DATA, TrajectoryTask(train, test), alone, lambda: None)
+    scores = {name: own.nrmse for name, own in found.scores[WHOLE].items()}
+    assert scores["rollout"] == pytest.approx(scores["nearest"], rel=1e-5)
+    assert scores["interpolation"] < 0.05 * scores["nearest"]
+    [line] = score_lines(final_scores([found]))
+    assert "NO better than interpolation between training trajectories" in line
+    assert "one-parameter set" in line
+
+
+def moving(speeds: list[float], seed: int) -> Trajectories:
+    """Waves with these speeds, 16 of each."""
+    stream = torch.Generator().manual_seed(seed)
+    sizes, phases = (torch.rand(16 * len(speeds), 3, 1, generator=stream) for _ in range(2))
+    speed = torch.tensor(speeds).repeat(16)
+    place = (torch.arange(POINTS) + 0.5) / POINTS - 0.1 * speed[:, None, None] * torch.arange(21.0)[:, None]
+    waves = torch.sin(
+        2 * math.pi * (torch.arange(1.0, 4)[:, None, None] * place[:, None] + phases[..., None])
+    )
+    conditions = torch.stack([speed.log10(), torch.full_like(speed, -1.0)], dim=1)
+    return Trajectories(
+        fields=(sizes[..., None] * waves).sum(1)[:, :, None], conditions=conditions, symmetry="shift"
+    )
+
+
+def test_between_trained_speeds_the_linear_map_turns_and_our_solver_needs_few_points(alone: Ranks) -> None:
+    train = moving([0.4, 0.55, 0.8, 1.0], 1)
+    task = TrajectoryTask(train, moving([0.4, 1.0], 2), moving([0.7], 3))
+    found = evaluate(Usual(train), 0, DATA, task, alone, lambda: None)
+    unseen = {name: own.nrmse for name, own in found.scores["unseen"].items()}
+    assert unseen["linear_map"] < 1e-3 < unseen["nearest"]
+    assert unseen["solver_half"] < 1e-4 and unseen["solver_quarter"] < 1e-4
+    assert found.ms["solver_half"] > 0
+    assert "interpolation" not in unseen
+    line = score_lines(final_scores([found]))[0]
+    assert "at parameters that were not trained: " in line and line.count("NO better than") == 2
 
 
 def numbers(scores: Mapping[str, Mapping[str, Scores]]) -> dict[str, float]:

@@ -16,7 +16,6 @@ from vastrun.trainer.models.weights import count_parameters, materialise
 SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4, modes=4)
 KINDS = {
     "latent": SMALL,
-    "latent with Fourier layers": replace(SMALL, fourier_dim=8),
     "fno": replace(SMALL, name="fno"),
     "spectral": replace(SMALL, name="spectral", points=12),
 }
@@ -111,22 +110,6 @@ def test_a_whole_model_moves_with_it(config: ModelConfig, grid: tuple[int, ...],
 
 
 @every_model
-@on_every_field
-def test_the_mean_over_space_is_kept_where_the_job_says_so(
-    config: ModelConfig, grid: tuple[int, ...], channels: int
-) -> None:
-    operator, _ = trained(config, grid, channels)
-    keeping = models.make(config, [replace(operator.domains[0], keep_mean=True)])
-    keeping.load_state_dict(operator.state_dict())
-    u, conditions = inputs(operator)
-    before, free, kept = (
-        field.flatten(2).mean(dim=2) for field in (u, operator(u, conditions), keeping(u, conditions))
-    )
-    assert torch.allclose(kept, before, atol=1e-5)
-    assert not torch.allclose(free, before, atol=1e-3)
-
-
-@every_model
 def test_half_precision_changes_a_prediction_by_little(config: ModelConfig) -> None:
     operator, _ = trained(config, (16, 16), 1)
     u, conditions = inputs(operator)
@@ -155,8 +138,6 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"patch": 6}, None),
         ({"name": "fno", "modes": 48}, None),
         ({"name": "fno", "modes": 49}, "model.modes"),
-        ({"name": "fno", "fourier_dim": 8}, "model.fourier_dim"),
-        ({"fourier_dim": 8, "modes": 48}, None),
         ({"name": "spectral"}, None),
         ({"name": "spectral", "points": 96, "modes": 48}, None),
         ({"name": "spectral", "points": 200, "modes": 48}, None),
@@ -165,7 +146,6 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"name": "spectral", "patch": 2}, "model.patch"),
         ({"name": "fno", "points": 64}, "model.points"),
         ({"points": 64}, "model.points"),
-        ({"fourier_dim": 8, "modes": 49}, "model.modes"),
     ],
 )
 def test_what_cannot_be_built_is_a_fault_of_its_key_and_all_else_can_be(

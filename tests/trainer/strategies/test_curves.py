@@ -20,7 +20,6 @@ Launches = tuple[tuple[int, dict[str, dict[str, Any]]], ...]
 MUON = {"optim": {"name": "muon"}}
 FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
 SPECTRAL = {"model": {**FNO["model"], "name": "spectral", "points": 16}}
-FOURIER = {"model": {"dim": 16, "depth": 1, "heads": 2, "fourier_dim": 8, "modes": 8}}
 ONE: dict[str, dict[str, Any]] = {"single": {}, "single twice": {"micro_batch": 4}}
 TWO: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp"},
@@ -31,7 +30,6 @@ TWO: dict[str, dict[str, Any]] = {
 MORE_ONE: dict[str, dict[str, Any]] = {
     "single muon": {"micro_batch": 4, **MUON},
     "single fno": {"micro_batch": 4, **FNO},
-    "single fourier": {"micro_batch": 4, **FOURIER},
     "single spectral": {"micro_batch": 4, **SPECTRAL},
 }
 MORE_TWO: dict[str, dict[str, Any]] = {
@@ -56,8 +54,6 @@ MORE_TWO: dict[str, dict[str, Any]] = {
     "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
     "fsdp2 fno": {"strategy": "fsdp2", **FNO},
     "fsdp2 fno bf16": {"strategy": "fsdp2", "precision": "bf16", **FNO},
-    "ddp fourier": {"strategy": "ddp", **FOURIER},
-    "fsdp2 fourier": {"strategy": "fsdp2", **FOURIER},
     "ddp spectral": {"strategy": "ddp", **SPECTRAL},
     "ddp spectral bf16": {"strategy": "ddp", "precision": "bf16", **SPECTRAL},
     "fsdp2 spectral": {"strategy": "fsdp2", **SPECTRAL},

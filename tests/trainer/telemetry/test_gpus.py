@@ -89,11 +89,8 @@ def test_nvidia_s_own_package_has_all_that_is_asked_of_it(monkeypatch: pytest.Mo
 def test_power_is_of_all_gpus_together() -> None:
     sample = Sample(load=0.5, memory_mib=1.0, power_w=300.0, temperature_c=50.0)
     together = figures_of([[sample, sample], [sample, sample]])
-    assert (together.gpu_power_w, together.each["gpu0_power_w"], together.each["gpu1_power_w"]) == (
-        600,
-        300,
-        300,
-    )
+    assert together.gpu_power_w == 600
+    assert together.each["gpu0_power_w"] == together.each["gpu1_power_w"] == 300
 
 
 def test_of_a_single_gpu_nothing_is_told_twice() -> None:

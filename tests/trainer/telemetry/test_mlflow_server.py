@@ -35,18 +35,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     store = ("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db")
     artifacts = ("--artifacts-destination", str(tmp_path / "artifacts"), "--serve-artifacts")
     # Several workers have a watcher, which kills one that a busy computer keeps from answering.
-    program = [
-        PROGRAM,
-        "server",
-        *store,
-        *artifacts,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
+    program = [PROGRAM, "server", *store, *artifacts, *f"--host 127.0.0.1 --port {port} --workers 1".split()]
     # Without what the test puts before the client's packages.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"

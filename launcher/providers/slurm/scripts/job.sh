@@ -69,10 +69,11 @@ end_now() {
 # is_over INSTANCE: nothing trains there any more.
 is_over() { [[ ! -e $folder/$1/run.lock || -e $folder/$1/run/exit ]]; }
 
-# Slurm says neither why nor for how long it lets us live; near the job's own end it is its time.
+# Slurm does not say why it ends us. Near the job's end it is the time limit, which the site may have changed since.
 save_and_end() {
-  local instance cause=preempted
-  ((SECONDS < seconds - 150)) || cause=time_limit
+  local instance cause=preempted left
+  left=$(timeout 5 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%L) || left=$(((seconds - SECONDS) / 60)):00
+  [[ ! $left =~ ^(INVALID|0?[0-2]:[0-9]+)$ ]] || cause=time_limit
   for instance in "${instances[@]}"; do
     is_over "$instance" || (cd "$folder/$instance" && echo "$cause" >.stop.job && ln .stop.job stop)
   done

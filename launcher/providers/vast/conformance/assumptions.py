@@ -130,31 +130,41 @@ class Assumption:
     rests: str
     """Code that depends on it."""
     when: When = When.RENT
-    follows: str = ""
-    """Name of the row that is seen whenever this one is tried; empty: every run tries it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An assumption and what was seen of it."""
+    """An assumption with its observation."""
 
     name: str
-    assumption: Assumption
     state: State
+    text: str
+    assumed: str
     seen: Value | None
+    """Observed value; null if nothing was observed."""
+    seen_text: str
+    how: str
+    rests: str
+    when: When
 
-    @property
-    def seen_text(self) -> str:
-        """Text of what was seen; empty where nothing was."""
-        return "" if self.seen is None else self.assumption.assumed.shown(self.seen)
 
-
-def compare(name: str, assumption: Assumption, seen: Value | None) -> Comparison:
-    """Compare one assumption with what was seen; None: it was not."""
+def compare(name: str, seen: Value | None) -> Comparison:
+    """Compare the assumption of that name with what was seen; None: it was not."""
+    row = ASSUMPTIONS[name]
     state = State.NOT_SEEN
     if seen is not None:
-        state = State.AGREES if assumption.assumed.agrees(seen) else State.DEVIATES
-    return Comparison(name=name, assumption=assumption, state=state, seen=seen)
+        state = State.AGREES if row.assumed.agrees(seen) else State.DEVIATES
+    return Comparison(
+        name=name,
+        state=state,
+        text=row.text,
+        assumed=str(row.assumed),
+        seen=seen,
+        seen_text="" if seen is None else row.assumed.shown(seen),
+        how=row.how,
+        rests=row.rests,
+        when=row.when,
+    )
 
 
 def _word(raw: Any) -> str:
@@ -188,15 +198,21 @@ INSTANCE = _typed(
 RUNNING = _typed(number="uptime_mins ssh_port", text="public_ipaddr ssh_host", object="ports")
 CREATE = _typed(bool="success", number="new_contract")
 CHARGE = _typed(number="start end amount", text="source type", object="metadata", list="items")
-UNITS = {
-    "gpu_ram": "MB",
-    "cpu_ram": "MB",
-    "disk_space": "GB",
-    "reliability": "fraction",
-    "end_date": "epoch s",
-    "compute_cap": "hundreds",
-    "cuda_max_good": "plain",
+UNIT_SPANS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
+    "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
+    "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
+    "disk_space": {"GB": (1, 1e5, 1), "MB": (1e5, 1e9, 1e3)},
+    "reliability": {"fraction": (0, 1, 1), "percent": (1, 100, 100)},
+    "end_date": {"epoch s": (1e9, 1e11, 1), "epoch ms": (1e11, 1e14, 1e3)},
+    "compute_cap": {"hundreds": (300, 3000, 1), "plain": (3, 30, 1e-2)},
+    "cuda_max_good": {"plain": (5, 50, 1), "thousands": (5e3, 5e4, 1e3)},
 }
+"""The units of the market's numbers, the assumed one first: from, to, and the factor that makes one of the
+first unit into it.
+
+`down` in Mbit/s or MB/s cannot be recognised by its size.
+"""
+UNITS = {name: next(iter(spans)) for name, spans in UNIT_SPANS.items()}
 
 # fmt: off
 ASSUMPTIONS: Mapping[str, Assumption] = {
@@ -224,9 +240,6 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
     "key.bad": Assumption("an unknown key", Words("404 auth_error", "401 auth_error", "403 auth_error"),
         "one call with an invalid key",
         "errors._TABLE: a revoked key is not taken for a machine that is gone"),
-    "bid.answer": Assumption("an order with a bid", Words("200 success"),
-        "a bid of 1.2 times min_bid, ended at once",
-        "rental.rent: a bid that is neither granted nor refused", follows="bid.answer"),
     "create.answer": Assumption("an order", Words("200 success"), "the order of the run", "rental.rent"),
     "create.fields": Assumption("types of the fields of that answer", Fields(CREATE), "the order of the run",
         "rental.rent: the machine's id"),

@@ -1,7 +1,7 @@
 """Probe that runs in the box with its Python and prints facts as JSON. Standard library only.
 
-In: argv: the instance's id, Vast's address; or further a URL to download, and the most bytes and seconds for
-that. The box's folder as the current one, with `lease.state`. The box's API key is used, and never printed.
+In: argv: the instance's id, Vast's address; or further a URL to download, and the most seconds for that. The
+box's folder as the current one, with `lease.state`. The box's API key is used, and never printed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _CALL_S = 10
 _USER_AGENT = {"User-Agent": "vastrun"}
 
 
-def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max_s: str = "0") -> None:
+def main(instance_id: str, server: str, url: str = "", max_s: str = "0") -> None:
     """Print the facts, or the number of downloaded bytes."""
     if url:
-        print(json.dumps({"downloaded": _download(url, int(max_bytes), float(max_s))}))
+        print(json.dumps({"downloaded": _download(url, float(max_s))}))
         return
     lines = Path("lease.state").read_text(encoding="ascii", errors="replace").splitlines()
     lease = _environment(next((line[4:] for line in lines if line.startswith("pid=")), ""))
@@ -78,16 +78,13 @@ def _status(url: str, key: str) -> int:
         return 0
 
 
-def _download(url: str, max_bytes: int, max_s: float) -> int:
+def _download(url: str, max_s: float) -> int:
     """Return the number of downloaded bytes."""
     until, size = time.monotonic() + max_s, 0
     request = urllib.request.Request(url, headers=_USER_AGENT)
     try:
         with urllib.request.urlopen(request, timeout=_CALL_S) as body:
-            while size < max_bytes and time.monotonic() < until:
-                chunk = body.read(min(1 << 16, max_bytes - size))
-                if not chunk:
-                    break
+            while time.monotonic() < until and (chunk := body.read(1 << 16)):
                 size += len(chunk)
     except OSError:
         pass  # what came by then counts

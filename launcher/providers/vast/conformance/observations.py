@@ -22,19 +22,6 @@ Row = Mapping[str, Any]
 _ORDER = re.compile(r"/api/v0/asks/\d+")
 LIST, SEARCH, CHARGES = "/api/v1/instances", "/api/v0/bundles", "/api/v0/charges"
 SCHEDULES = "/api/v0/commands/schedule_job"
-UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
-    "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
-    "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
-    "disk_space": {"GB": (1, 1e5, 1), "MB": (1e5, 1e9, 1e3)},
-    "reliability": {"fraction": (0, 1, 1), "percent": (1, 100, 100)},
-    "end_date": {"epoch s": (1e9, 1e11, 1), "epoch ms": (1e11, 1e14, 1e3)},
-    "compute_cap": {"hundreds": (300, 3000, 1), "plain": (3, 30, 1e-2)},
-    "cuda_max_good": {"plain": (5, 50, 1), "thousands": (5e3, 5e4, 1e3)},
-}
-"""The units of the market's numbers: from, to, and the factor that makes one of the first unit into it.
-
-`down` in Mbit/s or MB/s cannot be recognised by its size.
-"""
 _CLOSE = 0.1
 """Share by which two sizes of the same memory may differ."""
 _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
@@ -42,11 +29,7 @@ _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 
 def seen_in(recorder: ApiRecorder) -> dict[str, Value]:
     """Return what was seen of each assumption."""
-    seen = (
-        {name: observe(recorder) for name, observe in _OBSERVATIONS.items()}
-        | recorder.trials
-        | recorder.measured
-    )
+    seen = {name: observe(recorder) for name, observe in _OBSERVATIONS.items()} | recorder.measured
     return {name: value for name in table.ASSUMPTIONS if (value := seen.get(name)) is not None}
 
 
@@ -58,11 +41,6 @@ def by_id(instance_id: str) -> str:
 def number_of(value: Any) -> float | None:
     """Return the number; None for what is none, or beyond any that Vast has."""
     return float(value) if type_of(value) == "number" and abs(value) <= _MAX_NUMBER else None
-
-
-def short(value: Any) -> str:
-    """Return a short word for what a row says, or its type."""
-    return one_line(value)[:_MAX_WORD] if isinstance(value, str) and value else type_of(value)
 
 
 def is_running(row: Row) -> bool:
@@ -104,10 +82,11 @@ def loading_seconds(recorder: ApiRecorder) -> float | None:
     return None if at is None or since is None or is_cut(recorder, since, at) else max(0.0, at - since)
 
 
-def _created(recorder: ApiRecorder) -> Exchange | None:
-    """Return the order that made the machine."""
+def _created(recorder: ApiRecorder) -> Exchange:
+    """Return the order that made the machine, or an exchange without an answer."""
     orders = (one for one in recorder.exchanges if one.method == "PUT" and _ORDER.fullmatch(one.path))
-    return next((o for o in orders if str(o.fields.get("new_contract")) == recorder.instance_id), None)
+    made = (one for one in orders if str(one.fields.get("new_contract")) == recorder.instance_id)
+    return next(made, Exchange(method="", path="", asked_at=0.0, answered_at=0.0, status=0))
 
 
 def _offers(recorder: ApiRecorder) -> list[Row]:
@@ -167,7 +146,7 @@ def _types(rows: Iterable[Row], names: Iterable[str]) -> Value | None:
 def _units(recorder: ApiRecorder) -> Value | None:
     """Tell in which units the offers are, by their middle values."""
     units, rows = dict[str, str](), _offers(recorder)
-    for name, spans in UNITS.items():
+    for name, spans in table.UNIT_SPANS.items():
         numbers = [number for row in rows if (number := number_of(row.get(name))) is not None]
         if numbers:
             middle = median(numbers)
@@ -187,38 +166,35 @@ def _counts(recorder: ApiRecorder) -> Value | None:
     return next((word for word in ("fewer", "more", "as many") if word in words), None)
 
 
-def _first_row(recorder: ApiRecorder) -> Row | None:
-    return next((row for _, row in own_rows(recorder)), None)
+def _first_row(recorder: ApiRecorder) -> Row:
+    """Return the machine's first row; empty where there was none."""
+    return next((row for _, row in own_rows(recorder)), {})
 
 
-def _echoed(sent: str, shown: str) -> Callable[[ApiRecorder], Value | None]:
+def _first_state(recorder: ApiRecorder) -> Value | None:
+    row = _first_row(recorder)
+    state = row.get("actual_status")
+    word = one_line(state)[:_MAX_WORD] if isinstance(state, str) and state else type_of(state)
+    return word if row else None
+
+
+def _echoed(recorder: ApiRecorder, sent: str, shown: str) -> Value | None:
     """Tell whether the row's field `shown` is what the order said under `sent`."""
-
-    def observe(recorder: ApiRecorder) -> Value | None:
-        created, row = _created(recorder), _first_row(recorder)
-        if created is None or row is None or not isinstance(created.sent, dict):
-            return None
-        return "echoed" if row.get(shown) == created.sent.get(sent) else "other"
-
-    return observe
+    order, row = _created(recorder).sent, _first_row(recorder)
+    return ("echoed" if row.get(shown) == order.get(sent) else "other") if order and row else None
 
 
 def _to_its_offer(recorder: ApiRecorder, column: str) -> float | None:
     """Return how many times that of its offer a column of the machine's row is."""
-    created, row = _created(recorder), _first_row(recorder)
-    if created is None or row is None:
-        return None
-    offered, shown = (
-        offered_number(recorder, created.path.rpartition("/")[2], column),
-        number_of(row.get(column)),
-    )
+    shown = number_of(_first_row(recorder).get(column))
+    offered = offered_number(recorder, _created(recorder).path.rpartition("/")[2], column)
     return shown / offered if offered and shown and shown > 0 else None
 
 
 def _memory_scope(recorder: ApiRecorder) -> Value | None:
     """Return whose memory the machine's row shows; its offer has the slice's."""
-    row, ratio = _first_row(recorder), _to_its_offer(recorder, "cpu_ram")
-    share = 0.0 if row is None else number_of(row.get("gpu_frac")) or 0.0
+    ratio = _to_its_offer(recorder, "cpu_ram")
+    share = number_of(_first_row(recorder).get("gpu_frac")) or 0.0
     if ratio is None or not 0 < share <= 1:
         return None
     if abs(ratio - 1) <= _CLOSE:
@@ -232,14 +208,12 @@ def _min_uptime(recorder: ApiRecorder) -> Value | None:
 
 
 def _start_date(recorder: ApiRecorder) -> Value | None:
-    row = _first_row(recorder)
-    started_at = None if row is None else number_of(row.get("start_date"))
+    started_at = number_of(_first_row(recorder).get("start_date"))
     return None if started_at is None or recorder.rented_at is None else started_at - recorder.rented_at
 
 
 def _under_its_label(recorder: ApiRecorder) -> Value | None:
-    created = _created(recorder)
-    label = created.sent.get("label") if created is not None and isinstance(created.sent, dict) else None
+    label = _created(recorder).sent.get("label")
     return _first_seen(recorder, _in_list(recorder, label)) if label else None
 
 
@@ -300,7 +274,7 @@ def _ended_early(recorder: ApiRecorder) -> Value | None:
 
 
 def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[ApiRecorder], Value | None]:
-    return lambda recorder: observe(one) if (one := _created(recorder)) is not None else None
+    return lambda recorder: observe(one) if (one := _created(recorder)).status else None
 
 
 def _own(recorder: ApiRecorder, *, running: bool = False) -> list[Row]:
@@ -314,11 +288,9 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "create.answer": _of_order(lambda one: one.word),
     "create.fields": _of_order(lambda one: _types([one.fields], table.CREATE)),
     "create.seconds": _of_order(lambda one: one.answered_at - one.asked_at),
-    "create.state": lambda recorder: (
-        None if (row := _first_row(recorder)) is None else short(row.get("actual_status"))
-    ),
-    "create.label": _echoed("label", "label"),
-    "create.image": _echoed("image", "image_uuid"),
+    "create.state": _first_state,
+    "create.label": lambda recorder: _echoed(recorder, "label", "label"),
+    "create.image": lambda recorder: _echoed(recorder, "image", "image_uuid"),
     "create.price": lambda recorder: _to_its_offer(recorder, "dph_total"),
     "new.by_id": lambda recorder: _first_seen(recorder, _by_id(recorder, asked=True)),
     "new.in_list": lambda recorder: _first_seen(recorder, _in_list(recorder)),

@@ -7,17 +7,20 @@ once the user wants the machine ended or its time is nearly over.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import HostKeyError, VastrunError
+from vastrun.launcher.core.errors import BoxError, HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
+from vastrun.launcher.decisions.offer_check import PYPI_FILE, BoxHardware
 from vastrun.launcher.decisions.traffic import GB
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
@@ -25,39 +28,27 @@ from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.conformance import observations
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
-from vastrun.launcher.providers.vast.conformance.trials import (
-    BidTrial,
-    ask_box,
-    box_values,
-    downloaded_bytes,
-    hardware_values,
-)
 from vastrun.launcher.providers.vast.limits import LIMITS
 
-_GPU_S, _LOGIN_S = 60.0, 20.0
+_GPU_S, _LOGIN_S, _DOWNLOAD_S = 60.0, 20.0, 60.0
+_LAST_PROBE_S = 240.0
+"""Seconds after the order at which the last look at the box begins."""
+_PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
+_MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "container_id": ("the machine's id", "other"),
+    "key": ("present", "absent"),
+    "session_key": ("present", "absent"),
+}
 _FAR_S = 12 * 3600.0
 """Seconds after which the machine of a conformance run, which lives for minutes, is long gone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeLevel:
-    """Extent and limits of the probes."""
-
-    download_url: str
-    """URL that the box downloads; empty: none."""
-    download_gb: float = 1.0
-    download_s: float = 60.0
-    """At most."""
-    download_usd: float = 0.02
-    """At most."""
-    watch_s: float = 60.0
-    """Seconds for which a machine is looked for after the order, and after its end."""
-    probes_s: float = 240.0
-    """Seconds after the order at which the last look at the box begins."""
-    trial: bool = True
-    """A bid is made before the run's own order."""
+WATCH_S = 60.0
+"""Seconds for which a machine is looked for after the order, and after its end."""
 
 
 class ObservedVast:
@@ -70,14 +61,20 @@ class ObservedVast:
     list_lag_s = VastProvider.list_lag_s
 
     def __init__(
-        self, vast: VastProvider, recorder: ApiRecorder, thorough: ProbeLevel, stopping: Callable[[], bool]
+        self,
+        vast: VastProvider,
+        recorder: ApiRecorder,
+        stopping: Callable[[], bool],
+        *,
+        download_url: str = PYPI_FILE,
+        watch_s: float = WATCH_S,
     ) -> None:
         """`stopping`: returns whether the user wants the run to end."""
-        self._vast, self._recorder, self._thorough, self._stopping = vast, recorder, thorough, stopping
+        self._vast, self._recorder, self._stopping = vast, recorder, stopping
+        self._download_url, self._watch_s = download_url, watch_s
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
-        self._trial = BidTrial(vast, recorder, stopping)
         self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
         vast.api.record(recorder.record)
 
@@ -88,20 +85,14 @@ class ObservedVast:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return fitting offers, lowest price first: training speed does not matter here."""
-        self._trial.limit_usd = spec.limits.usd or 0.0
         return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Rent, then look how soon the machine is shown, and what a second such order is answered.
-
-        Before that, the trial of a bid, which raises NoOfferError once its machine has ended.
-        """
-        if self._thorough.trial:
-            self._trial.make(order)
-        machine = self._vast.rent(order)
+        """Rent, then look how soon the machine is shown, and what a second such order is answered."""
         self._order = order
-        made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
-        self._recorder.begin(machine.id, made[-1].answered_at if made else self._clock.now())
+        machine = self._vast.rent(order)
+        made = (o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id)
+        self._recorder.begin(machine.id, max((o.answered_at for o in made), default=self._clock.now()))
         self._look(self._await_shown, machine.id, order.label)
         key = self._vast.public_key
         self._look(lambda: self._note("key.attach", calls.attach_key(machine.id, key(machine.label))))
@@ -125,22 +116,23 @@ class ObservedVast:
         )
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
-        if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
+        age_s = self._clock.now() - (self._recorder.rented_at or self._clock.now())
+        if self._probed == instance.id or self._stopping() or age_s >= _LAST_PROBE_S:
             return
         self._probed = instance.id
-        looks = (
+        for look in (
             self._look_into,
             self._measure_hardware,
             self._try_addresses,
             self._download,
             self._schedule_again,
-        )
-        for look in (*looks, self._wait_for_log):
+            self._wait_for_log,
+        ):
             self._look(look, instance, remote)
 
     def _await_shown(self, instance_id: str, label: str) -> None:
         """Poll until both its row and the list show the machine."""
-        until = self._clock.now() + self._thorough.watch_s
+        until = self._clock.now() + self._watch_s
         by_list = shown = False
         while not (by_list and shown) and self._clock.now() < until and not self._stopping():
             # Its label is its run's: a list that lacks it would not help who lost the order's answer.
@@ -165,7 +157,7 @@ class ObservedVast:
 
     def _wait_for_log(self, instance: Instance, _remote: Remote) -> None:
         """Measure the delay of the log of a box that was trusted on first use."""
-        until, measured = self._clock.now() + self._thorough.watch_s, self._recorder.measured
+        until, measured = self._clock.now() + self._watch_s, self._recorder.measured
         while "log.seconds" not in measured and self._clock.now() < until and not self._stopping():
             self._await_log(instance)
             self._clock.sleep(2.0)
@@ -180,11 +172,13 @@ class ObservedVast:
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
-        offer, row = self._order.offer if self._order is not None else None, self.machine(instance.id)
-        memory_mb = (
-            observations.offered_number(self._recorder, offer.id, "cpu_ram") if offer is not None else 0.0
+        if self._order is None:
+            return
+        offer, row = self._order.offer, self.machine(instance.id)
+        memory_gb = observations.offered_number(self._recorder, offer.id, "cpu_ram") / 1000
+        self._recorder.measured |= hardware_values(
+            box, row or instance, gpu_memory_gb=offer.gpu_memory_gb, memory_gb=memory_gb
         )
-        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_mb / 1000)
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)
@@ -193,31 +187,87 @@ class ObservedVast:
 
     def _download(self, instance: Instance, remote: Remote) -> None:
         """Download in the box, then poll its row until the traffic is counted."""
-        thorough, measured, before = self._thorough, self._recorder.measured, self.machine(instance.id)
-        if not thorough.download_url or before is None:
+        measured, before = self._recorder.measured, self.machine(instance.id)
+        if before is None:
             return
-        price, limit_s, max_gb = before.extras.down_usd_per_gb, thorough.download_s, thorough.download_gb
-        max_bytes = int(1e9 * (min(max_gb, thorough.download_usd / price) if price > 0 else max_gb))
-        words = (instance.id, self._vast.api.server, thorough.download_url, str(max_bytes), f"{limit_s:g}")
-        size = downloaded_bytes(ask_box(remote, *words, timeout_s=limit_s + 30))
+        words = (instance.id, self._vast.api.server, self._download_url, f"{_DOWNLOAD_S:g}")
+        size = downloaded_bytes(ask_box(remote, *words, timeout_s=_DOWNLOAD_S + 30))
         began = self._clock.now()
         while size and not self._stopping():
             now = self.machine(instance.id)
             counted = GB * (now.down_gb - before.down_gb) if now is not None else 0.0
             measured["download.seconds"] = waited_s = self._clock.now() - began
             # What else came meanwhile is little beside a download: half of it is enough to be seen.
-            is_over = counted >= 0.9 * size or waited_s >= thorough.watch_s
+            is_over = counted >= 0.9 * size or waited_s >= self._watch_s
             if counted >= 0.5 * size or (is_over and counted > 0):
                 measured["download.billed"] = counted / size
             if is_over:
                 return
 
+    def check_after_run(self) -> None:
+        """Look once at all that costs nothing when the run is over; failures are skipped."""
+        machine, note = self._recorder.instance_id, self._note
+        bad_key = self._vast.api.with_key(secrets.token_hex(32))
+        looks = [
+            # An id that no machine has.
+            lambda: note("unknown.answer", calls.show_instance("1000000000000")),
+            lambda: self._recorder.note(bad_key.once, "key.bad", calls.account()),
+            self._search_clusters,
+            lambda: note("overlay.list", calls.list_overlays()),
+            self._search_often,
+            self._list_twice,
+        ]
+        if machine:
+            end_again, show = calls.destroy(machine), calls.show_instance(machine)
+            ask = (lambda: note("destroy.again", end_again), lambda: note("gone.answer", show))
+            looks = [self._watch_absence, *ask, *looks]
+        for look in looks:
+            if not self._stopping():
+                self._look(look)
+
+    def _watch_absence(self) -> None:
+        since = ended_at(self._recorder)
+        while since is not None and not self._stopping():
+            self._vast.instances()
+            self._vast.machine(self._recorder.instance_id)
+            if self._clock.now() - since >= self._watch_s:
+                return
+            self._clock.sleep(1.0)
+
+    def _search_clusters(self) -> None:
+        heard = self._recorder.ask(self._vast.api.once, _search({"cluster_id": {"neq": None}}))
+        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
+        if isinstance(rows, list):
+            alone = all(
+                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
+            )
+            found = "clusters alone" if alone else "others as well"
+            self._recorder.measured["offer.cluster"] = found if rows else "nothing"
+
+    def _search_often(self) -> None:
+        """Search as often per minute as documented, the run's searches included, until a rejection."""
+        since = self._clock.now() - _BURST.seconds
+        searches = self._recorder.calls("POST", SEARCH)
+        answered = sum(one.asked_at > since and one.status == 200 for one in searches)
+        while answered < _BURST.calls and not self._stopping():
+            heard = self._recorder.ask(self._vast.api.once, _search({"num_gpus": {"eq": "1"}}))
+            if not heard or heard[-1].status not in (200, 429):
+                return
+            if heard[-1].status == 429:
+                break
+            answered += 1
+        self._recorder.measured["limit.searches"] = float(answered)
+
+    def _list_twice(self) -> None:
+        page = calls.list_instances(limit=1)
+        heard = self._recorder.ask(self._vast.api.once, page, page, pause_s=0.5)
+        heard = [one for one in heard if one.path == LIST]
+        if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
+            return
+        self._recorder.measured["limit.list"] = heard[1].word
+
     def _note(self, name: str, call: VastCall) -> None:
         self._recorder.note(self._vast.api.once, name, call)
-
-    def _in_time(self, within_s: float) -> bool:
-        since = self._recorder.rented_at or self._clock.now()
-        return not self._stopping() and self._clock.now() - since < within_s
 
     def _look(self, look: Callable[..., object], *arguments: object) -> None:
         """Run an observation; its failure must not end the run, which would meet the same error itself."""
@@ -252,6 +302,77 @@ class _ObservedRemote:
         return content
 
 
+def ask_box(remote: Remote, *arguments: str, timeout_s: float = 60.0) -> Mapping[str, Any]:
+    """Run the probe in the box. Raises UnreachableError, GoneError; BoxError when its answer is none."""
+    words = shlex.join(("-", *arguments))
+    command = f"\"$(command -v python3 || command -v python)\" {words} <<'PROBE_END'\n{_PROBE}\nPROBE_END\n"
+    done = remote.run(command, timeout_s=timeout_s)
+    try:
+        if len(done.stdout) > _MAX_CHARACTERS:
+            raise ValueError(f"{len(done.stdout)} characters")
+        if not isinstance(reply := json.loads(done.stdout.strip().rpartition("\n")[2]), dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError) as error:
+        raise BoxError(f"the box did not describe itself: {done.stderr.strip()[-200:]!r}") from error
+    return reply
+
+
+def box_values(
+    reply: Mapping[str, Any], *, onstart_sha256: str, log_keys: Collection[str]
+) -> dict[str, Value]:
+    """Return what the probe found out, as values by assumption. What makes no sense is not there."""
+    seen: dict[str, Value] = {
+        f"box.{key}": words[not reply[key]]
+        for key, words in _WORDS.items()
+        if isinstance(reply.get(key), bool)
+    }
+    sha256, keys = reply.get("onstart_sha256"), reply.get("host_keys")
+    if isinstance(sha256, str):
+        seen["onstart.sha256"] = (
+            "as ordered" if sha256 == onstart_sha256 else "other" if sha256 else "not there"
+        )
+    for call in ("own_row", "list", "account"):
+        status = reply.get(call)
+        if isinstance(status, int) and status is not True and 100 <= status <= 599:
+            seen[f"key.{call}"] = str(status)
+    if isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys[:_MAX_KEYS]):
+        box, log = set(keys[:_MAX_KEYS]), set(log_keys)
+        seen["log.host_keys"] = (
+            "none in the log" if not log else "the same" if box == log else "some" if box & log else "others"
+        )
+    return seen
+
+
+def hardware_values(
+    box: BoxHardware, row: Instance, *, gpu_memory_gb: float, memory_gb: float
+) -> dict[str, Value]:
+    """Return how the box's hardware is to its row and its offer. What could not be read is not there.
+
+    `gpu_memory_gb`, `memory_gb`: those of the offer.
+    """
+    gpu_gb = min((gb for _, gb in box.gpus), default=0.0)
+    pairs = {
+        "box.gpus": (float(len(box.gpus)), float(row.gpus)),
+        "box.gpu_memory": (gpu_gb, gpu_memory_gb),
+        "box.memory": (box.memory_gb, memory_gb),
+        "box.disk": (box.disk_gb, row.disk_gb),
+    }
+    seen: dict[str, Value] = {
+        name: shown / listed for name, (shown, listed) in pairs.items() if shown and listed
+    }
+    if row.gpus and not box.gpus:
+        seen["box.gpus"] = 0.0
+    if box.cuda and row.cuda:
+        seen["box.cuda"] = round(box.cuda - row.cuda, 3)
+    return seen
+
+
+def downloaded_bytes(reply: Mapping[str, Any]) -> int:
+    """Return how much the box says that it downloaded; 0 where it does not say."""
+    size = reply.get("downloaded")
+    return size if isinstance(size, int) and size is not True and 0 < size <= _MAX_BYTES else 0
+
+
 def _opens(shell: Remote | None) -> str:
     if shell is None:
         return "no address"
@@ -264,87 +385,6 @@ def _opens(shell: Remote | None) -> str:
 
 
 _BURST = LIMITS["search"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AfterRun:
-    """The observations after a run, in order."""
-
-    vast: VastProvider
-    recorder: ApiRecorder
-    watch_s: float
-    """Seconds for which the absence of a destroyed machine is watched."""
-    stopping: Callable[[], bool]
-    """Returns whether the user wants to stop."""
-
-    def look(self) -> None:
-        """Make each observation once. Stops early at the user's request; failures are skipped."""
-        machine, note = self.recorder.instance_id, self._note
-        looks = [
-            # An id that no machine has.
-            lambda: note("unknown.answer", calls.show_instance("1000000000000")),
-            self._use_bad_key,
-            self._search_clusters,
-            lambda: note("overlay.list", calls.list_overlays()),
-            self._search_often,
-            self._list_twice,
-        ]
-        if machine:
-            end_again, show = calls.destroy(machine), calls.show_instance(machine)
-            ask = (lambda: note("destroy.again", end_again), lambda: note("gone.answer", show))
-            looks = [self._watch_absence, *ask, *looks]
-        for look in looks:
-            if not self.stopping():
-                with suppress(VastrunError):
-                    look()
-
-    def _watch_absence(self) -> None:
-        since = ended_at(self.recorder)
-        while since is not None and not self.stopping():
-            self.vast.instances()
-            self.vast.machine(self.recorder.instance_id)
-            if self.vast.clock.now() - since >= self.watch_s:
-                return
-            self.vast.clock.sleep(1.0)
-
-    def _use_bad_key(self) -> None:
-        other = self.vast.api.with_key(secrets.token_hex(32))
-        self.recorder.note(other.once, "key.bad", calls.account())
-
-    def _search_clusters(self) -> None:
-        heard = self.recorder.ask(self.vast.api.once, _search({"cluster_id": {"neq": None}}))
-        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
-        if isinstance(rows, list):
-            alone = all(
-                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
-            )
-            found = "clusters alone" if alone else "others as well"
-            self.recorder.measured["offer.cluster"] = found if rows else "nothing"
-
-    def _search_often(self) -> None:
-        """Search as often per minute as documented, the run's searches included, until a rejection."""
-        since = self.vast.clock.now() - _BURST.seconds
-        searches = self.recorder.calls("POST", SEARCH)
-        answered = sum(one.asked_at > since and one.status == 200 for one in searches)
-        while answered < _BURST.calls and not self.stopping():
-            heard = self.recorder.ask(self.vast.api.once, _search({"num_gpus": {"eq": "1"}}))
-            if not heard or heard[-1].status not in (200, 429):
-                return
-            if heard[-1].status == 429:
-                break
-            answered += 1
-        self.recorder.measured["limit.searches"] = float(answered)
-
-    def _list_twice(self) -> None:
-        page = calls.list_instances(limit=1)
-        heard = self.recorder.ask(self.vast.api.once, page, page, pause_s=0.5)
-        heard = [one for one in heard if one.path == LIST]
-        if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
-            return
-        self.recorder.measured["limit.list"] = heard[1].word
-
-    def _note(self, name: str, call: VastCall) -> None:
-        self.recorder.note(self.vast.api.once, name, call)
 
 
 def _search(filters: Mapping[str, Any]) -> VastCall:

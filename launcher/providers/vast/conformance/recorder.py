@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from vastrun.contract.records import MaxLength, Pattern, Range, parse_json, read_as, write_atomically
+from vastrun.contract.records import Pattern, Range, parse_json, read_as, write_atomically
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value
+from vastrun.launcher.providers.vast.conformance.assumptions import (
+    ASSUMPTIONS,
+    Comparison,
+    State,
+    Value,
+    When,
+    compare,
+)
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 Once = Callable[..., object]
 """`VastApi.once`: makes calls in one turn, each once."""
 _MAX_EXCHANGES, _MAX_WORD = 2000, 40
-KIND, VERSION = "vastrun conformance", 1
+HEADER: Mapping[str, Any] = {"kind": "vastrun conformance", "schema_version": 1}
 _MAX_BYTES = 1 << 20
 _Short = Annotated[str, Pattern(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}")]
 _Number = Annotated[float, Range(-1e12, 1e12)]
@@ -37,12 +45,11 @@ class Exchange:
     answered_at: float
     status: int
     """0: there was no answer."""
-    content: Any = None
-    """The JSON of the answer; None where it has none."""
-    is_json: bool = False
+    content: Any = ""
+    """The JSON of the answer; a text where it has none."""
     date: str = ""
     """Its Date header."""
-    sent: Any = field(default=None, repr=False)
+    sent: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The JSON of the request."""
 
     @property
@@ -55,7 +62,7 @@ class Exchange:
         """The answer in a word or two: `404 no_such_instance`, `200 success`, `429 text`."""
         if not self.status:
             return "no answer"
-        return f"{self.status} {self._summary() if self.is_json else 'text'}"
+        return f"{self.status} {self._summary()}"
 
     def _summary(self) -> str:
         if not isinstance(self.content, dict):
@@ -79,23 +86,34 @@ class ApiRecorder:
     measured: dict[str, Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
-    rented: dict[str, str] = field(default_factory=dict)
-    """Purpose of each machine, by its id: `bid` or `run`."""
-    trials: dict[str, Value] = field(default_factory=dict)
-    """Results of the trials before the run's order, by assumption."""
     rented_at: float | None = None
     """Epoch seconds at which Vast had agreed to the last rental."""
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, call: VastCall, answer: Answer | None, asked_at: float, answered_at: float) -> None:
         """Keep the answer. A service that never ends a run cannot fill this computer's memory."""
-        if len(self.exchanges) < _MAX_EXCHANGES:
-            self.exchanges.append(exchange)
+        if len(self.exchanges) >= _MAX_EXCHANGES:
+            return
+        content: Any = ""
+        if answer is not None and len(answer.text) <= _MAX_BYTES:
+            with suppress(NoResponseError):
+                content = answer.json()
+        self.exchanges.append(
+            Exchange(
+                method=call.method,
+                path=call.path.partition("?")[0].rstrip("/"),
+                sent=call.body or {},
+                asked_at=asked_at,
+                answered_at=answered_at,
+                status=0 if answer is None else answer.status,
+                content=content,
+                date="" if answer is None else str(answer.headers.get("Date", ""))[:100],
+            )
+        )
 
     def begin(self, instance_id: str, at: float | None) -> None:
         """Another machine was rented: what was measured of the one before it does not count."""
         self.instance_id, self.rented_at = instance_id, at
         self.measured.clear()
-        self.rented[instance_id] = "run"
 
     def calls(self, method: str, path: str) -> Iterator[Exchange]:
         """Yield the exchanges of that call, oldest first."""
@@ -107,31 +125,11 @@ class ApiRecorder:
         once(*calls, pause_s=pause_s)
         return self.exchanges[before:]
 
-    def note(self, once: Once, name: str, call: VastCall) -> str:
+    def note(self, once: Once, name: str, call: VastCall) -> None:
         """Note what one call is answered; nothing where there was no answer, or it came too early."""
         heard = self.ask(once, call)
-        if not heard or heard[-1].status in (0, 429):
-            return ""
-        self.measured[name] = heard[-1].word
-        return heard[-1].word
-
-
-def exchange_of(call: VastCall, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
-    """Return the exchange of a call; `answer` is None where none came."""
-    path = call.path.partition("?")[0].rstrip("/")
-    about: dict[str, Any] = {"method": call.method, "path": path, "sent": call.body, **_answer(answer)}
-    return Exchange(asked_at=asked_at, answered_at=answered_at, **about)
-
-
-def _answer(answer: Answer | None) -> dict[str, Any]:
-    """Return the fields of an exchange that its answer has."""
-    if answer is None:
-        return {"status": 0}
-    found: dict[str, Any] = {}
-    if len(answer.text) <= _MAX_BYTES:
-        with suppress(NoResponseError):
-            found = {"content": answer.json(), "is_json": True}
-    return {**found, "status": answer.status, "date": str(answer.headers.get("Date", ""))[:100]}
+        if heard and heard[-1].status not in (0, 429):
+            self.measured[name] = heard[-1].word
 
 
 def type_of(value: Any) -> str:
@@ -149,14 +147,14 @@ class Record:
     began_at: _Number
     ended_at: _Number
     run: _Short = ""
-    """Id of the offer; empty when none fitted."""
+    """Id of the run; empty when no offer fitted."""
     instance: _Short = ""
     """Id of the machine; empty when none was rented."""
     machine: _Short = ""
-    """GPU's name in the offer."""
+    """Description of its offer."""
     verdict: _Short = ""
     """Cause of the run's end; empty while it is open."""
-    exit_code: Annotated[int, Range(0, 255)] = 0
+    run_exit_code: Annotated[int, Range(0, 255)] = 0
     """Exit code of the run, as of `vastrun launch`."""
     counted: Cost = field(default_factory=Cost)
     """Cost of that machine by the ledger."""
@@ -168,20 +166,30 @@ class Record:
     """USD charged for that machine; None before anything is settled."""
     seen: Mapping[str, Value] = field(default_factory=dict)
     """Observations by assumption."""
-    trials: Annotated[Mapping[_Short, _Short], MaxLength(20)] = field(default_factory=dict)
-    """`bid`, by the id of the machine that was rented for it."""
-    trials_billed_usd: _Number | None = None
-    """USD charged for the trial machines; None before anything is settled."""
+
+    @property
+    def comparisons(self) -> Sequence[Comparison]:
+        """All assumptions, compared with what was seen."""
+        return [compare(name, self.seen.get(name)) for name in ASSUMPTIONS]
+
+    @property
+    def exit_code(self) -> int:
+        """A machine that may be there comes first, then what deviates, then how the run ended."""
+        settled = self.billed_usd is not None
+        states = {one.state for one in self.comparisons if settled or one.when is When.RENT}
+        if self.run_exit_code != EXIT_TEARDOWN_NOT_CONFIRMED and State.DEVIATES in states:
+            return EXIT_DEVIATES
+        return self.run_exit_code or (EXIT_CODE_OF[Verdict.UNKNOWN] if State.NOT_SEEN in states else 0)
 
 
 def write_record(path: Path, record: Record) -> None:
     """Write the file atomically. Raises StorageError."""
-    text = json.dumps({"kind": KIND, "schema_version": VERSION, **asdict(record)}, indent=2)
+    text = json.dumps({**HEADER, **asdict(record)}, indent=2)
     try:
         write_atomically(path, text + "\n")
     except OSError as error:
         raise StorageError(
-            f"cannot write {path}: {error.strerror or error}", hint="--file elsewhere"
+            f"cannot write {path}: {error.strerror or error}", hint="run it in another folder"
         ) from error
 
 
@@ -193,10 +201,8 @@ def read_record(path: Path) -> Record:
         if len(content) > _MAX_BYTES:
             raise ValueError(f"larger than {_MAX_BYTES} bytes")
         document = parse_json(content)
-        if not isinstance(document, dict) or document.get("kind") != KIND:
-            raise ValueError(f'expected an object with "kind": "{KIND}"')
-        if document.get("schema_version") != VERSION:
-            raise ValueError(f"schema_version: expected {VERSION}, got {document.get('schema_version')!r}")
+        if not isinstance(document, dict) or not document.items() >= HEADER.items():
+            raise ValueError(f"expected an object with {json.dumps(HEADER)}")
         seen = _seen(document.get("seen"))  # its values are of several types, which the table reads
         record: Record = read_as(Record, {**document, "seen": {}})
         return replace(record, seen=seen)

@@ -161,11 +161,6 @@ def test_a_refusal_has_its_cause_and_what_to_try(
     assert hint in error.hint
 
 
-def test_a_container_made_and_unseen_is_uncertain(daemon: FakeDaemon, provider: DockerProvider) -> None:
-    (offer,) = provider.search(JOB)
-    assert isinstance(rent_refused(provider, offer), UncertainError)
-
-
 def test_an_image_that_is_not_there_is_told_before_anything_is_rented(
     daemon: FakeDaemon, provider: DockerProvider
 ) -> None:

@@ -12,10 +12,8 @@ from vastrun.launcher.providers.slurm.offers import NodeShare
 ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
 
 
-def batch(
-    *, max_s: float | None = None, image: str | None = None, gpus: int = 0, **settings: Any
-) -> JobOrder:
-    share = NodeShare(partition="gpu", cores=8, memory_mb=64000, gpus=gpus, kind="a100")
+def batch(*, image: str | None = None, gpus: int = 0, **settings: Any) -> JobOrder:
+    share = NodeShare(partition="gpu", minutes=62, cores=8, memory_mb=64000, gpus=gpus, kind="a100")
     offer = Offer(
         id=str(share), host="partition gpu", gpu_name=None, gpus=gpus, gpu_memory_gb=0.0, disk_gb=100.0,
         usd_per_hour=0.0, description="",
@@ -33,16 +31,10 @@ def batch(
         ids=(ID,),
         order=order,
         share=share,
-        max_s=max_s,
         folder="/home/al ice/boxes",
         python="/opt/python",
         settings=SlurmSettings(**settings),
     )
-
-
-@pytest.mark.parametrize(("max_s", "minutes"), [(None, 62), (3600.0, 60), (3660.0, 61), (86400.0, 62)])
-def test_the_time_limit_is_the_lease_s_and_the_partition_s(max_s: float | None, minutes: int) -> None:
-    assert f"--time={minutes}" in sbatch_options(batch(max_s=max_s))
 
 
 def test_a_job_bears_its_label_is_warned_before_its_end_and_is_never_begun_anew() -> None:

@@ -1,15 +1,15 @@
 """Partitions as offers: GPUs by GRES, prices by the settings, and what a partition lacks."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import END, Partition, parse_partitions
+from vastrun.launcher.gate.slurm import END, Partition, StartEstimate, parse_partitions
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers
 
 SINFO = """\
@@ -32,60 +32,107 @@ def job(gpus: int = 0, hours: float = 2.0, **resources: Any) -> JobSpec:
     return train_job(resources=Resources(gpus=gpus, disk_gb=8.0, **resources), limits=Limits(hours=hours))
 
 
-def ids(spec: JobSpec, partitions: list[Partition]) -> list[str]:
-    return [offer.id for offer in partition_offers(spec, partitions, SlurmSettings(), 100.0)]
+NONE = StartEstimate(refusal="Requested node configuration is not available")
+AT_ONCE = StartEstimate(wait_s=0.0)
+NO = StartEstimate(refusal="Invalid account")
+
+
+def answers(**by_partition: StartEstimate) -> Callable[[Sequence[Sequence[str]]], list[StartEstimate]]:
+    """The scheduler's answers by partition; it starts a job at once in the others."""
+    known = {"broken": NO, "closed": NO} | by_partition
+    return lambda jobs: [known.get(job[0].removeprefix("--partition="), AT_ONCE) for job in jobs]
+
+
+def ids(spec: JobSpec, partitions: list[Partition], **by_partition: StartEstimate) -> list[str]:
+    offers, _ = partition_offers(spec, partitions, SlurmSettings(), 100.0, answers(**by_partition))
+    return [offer.id for offer in offers]
 
 
 def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: list[Partition]) -> None:
-    assert ids(job(2), partitions) == ["old/32c/2xgpu", "gpu/24c/128000M/2xv100", "gpu/16c/128000M/2xa100"]
+    assert ids(job(2), partitions) == [
+        "old/122min/32c/2xgpu",
+        "gpu/122min/16c/128000M/2xa100",
+        "gpu/122min/24c/128000M/2xv100",
+    ]
 
 
 def test_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(partitions: list[Partition]) -> None:
-    found = ids(replace(job(), ranks=4), partitions)
-    assert found[0] == "cpu/4c/16000M"
-    assert {one.partition("/")[0] for one in found[1:]} == {"gpu", "old"}
+    offered = ids(replace(job(), ranks=4), partitions)
+    assert offered[0] == "cpu/122min/4c/16000M"
+    assert {one.partition("/")[0] for one in offered[1:]} == {"gpu", "old"}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("A100 SXM4", "a100"), ("V100", "v100"), ("a100", "a100")])
 def test_gpus_are_chosen_by_their_names(name: str, kind: str, partitions: list[Partition]) -> None:
-    found = [NodeShare.of(one) for one in ids(job(1, gpu_names=(name,)), partitions)]
+    shares = [NodeShare.of(one) for one in ids(job(1, gpu_names=(name,)), partitions)]
     # A site that names no kind may have it: the box looks for itself.
-    assert {share.kind for share in found if share} == {kind, "gpu"}
+    assert {share.kind for share in shares if share} == {kind, "gpu"}
 
 
-def test_a_price_is_for_gpus_and_for_nodes(partitions: list[Partition]) -> None:
-    offers = partition_offers(
-        job(4), partitions, SlurmSettings(usd_per_gpu_hour=2.0, usd_per_node_hour=0.5), None
-    )
-    assert {offer.usd_per_hour for offer in offers} == {8.5}
+def test_a_price_is_for_gpus_and_for_nodes_of_the_partitions_in_the_settings(
+    partitions: list[Partition],
+) -> None:
+    settings = SlurmSettings(partitions=("old",), usd_per_gpu_hour=2.0, usd_per_node_hour=0.5)
+    offers, notes = partition_offers(job(1), partitions, settings, None, answers())
+    assert [(offer.id, offer.usd_per_hour) for offer in offers] == [("old/122min/16c/1xgpu", 2.5)]
+    assert notes == ["old: starts now"]
 
 
-def test_only_the_partitions_of_the_settings_are_offered(partitions: list[Partition]) -> None:
-    found = partition_offers(job(1), partitions, SlurmSettings(partitions=("old",)), 100.0)
-    assert [offer.id for offer in found] == ["old/16c/1xgpu"]
+def test_the_time_limit_is_the_lease_s_and_the_partition_s(partitions: list[Partition]) -> None:
+    for hours, minutes in ((1.0, 62), (23.99, 1440), (24.0, 1440)):
+        assert ids(job(hours=hours), partitions)[0] == f"cpu/{minutes}min/1c/4000M"
+
+
+def test_nodes_of_any_state_are_one_partition_and_slurm_says_when_it_has_them(
+    partitions: list[Partition],
+) -> None:
+    test, settings = answers(cpu=StartEstimate(wait_s=600.0)), SlurmSettings(partitions=("cpu",))
+    (offer,), _ = partition_offers(replace(job(), nodes=8), partitions, settings, 100.0, test)
+    assert offer.description == "Slurm, cpu: 1 cores, 4 GB memory; starts in 10 min"
+
+
+def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
+    partitions: list[Partition],
+) -> None:
+    late, rude = StartEstimate(wait_s=90.0), StartEstimate(wait_s=0.0, preempts=True)
+    for by_partition, first in (({"old": late}, "gpu"), ({"gpu": late}, "old"), ({"old": rude}, "gpu")):
+        assert ids(job(2), partitions, **by_partition)[0].startswith(first)
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "partition", "answer", "said"),
     [
-        (job(16), "16 GPUs needed, 8 x a100 on a node"),
-        (job(1, hours=100.0, gpu_names=("K80",)), "1 GPU of K80 needed"),
-        (job(2, hours=100.0, memory_gb=1000.0), "1000 GB of memory needed, 512 on a node"),
-        (job(2, hours=100.0, cpu_cores=999), "999 CPU cores needed, 64 on a node"),
-        (job(hours=30.0), "30 h needed, 24 h allowed"),
-        (job(1), "its nodes are down or drained"),
-        (job(1), "8 GB of disk needed, 1 free on the shared disk"),
+        (job(16), "gpu", None, "16 GPUs needed, 8 x a100 on a node"),
+        (job(1, gpu_names=("K80",)), "gpu", None, "1 GPU of K80 needed, 8 x a100 on a node"),
+        (job(hours=30.0), "cpu", None, "30 h needed, 24 h allowed"),
+        (job(2, memory_gb=1000.0), "gpu", NONE, "available (1000 GB of memory needed, 512 on a node)"),
+        (job(2, cpu_cores=999), "gpu", NONE, "available (999 CPU cores needed, 64 on a node)"),
+        (replace(job(), nodes=9), "cpu", NONE, "available (9 nodes needed, 8 in the partition)"),
+        (job(2), "old", NO, "Invalid account"),
     ],
 )
-def test_what_each_partition_lacks_is_said(spec: JobSpec, said: str, partitions: list[Partition]) -> None:
-    names = ("cpu", "gpu") if "down" not in said else ("broken", "closed")
-    with pytest.raises(NoOfferError, match="no partition fits the job") as caught:
-        partition_offers(spec, partitions, SlurmSettings(partitions=names), 1.0)
-    assert said in str(caught.value)
+def test_what_each_partition_lacks_is_said_in_slurm_s_words_and_in_ours(
+    spec: JobSpec, partition: str, answer: StartEstimate | None, said: str, partitions: list[Partition]
+) -> None:
+    test, settings = answers(**{partition: answer} if answer else {}), SlurmSettings(partitions=(partition,))
+    _, (note,) = partition_offers(spec, partitions, settings, 100.0, test)
+    assert note.startswith(f"{partition}: ")
+    assert note.endswith(said)
+
+
+def test_a_job_waits_for_nodes_that_are_drained_but_not_for_those_that_do_not_fit(
+    partitions: list[Partition],
+) -> None:
+    settings, none = SlurmSettings(partitions=("broken", "closed")), answers(broken=NONE, closed=AT_ONCE)
+    _, notes = partition_offers(job(1), partitions, settings, 100.0, none)
+    waits = "waits: nodes are down or drained"
+    assert notes == [f"broken: {waits}", f"closed: {waits}"]
+    (offer,), _ = partition_offers(job(1, cpu_cores=999), partitions, settings, 100.0, none)
+    assert offer.host == "partition closed"
 
 
 def test_the_id_of_an_offer_holds_what_the_job_asks_for() -> None:
-    share = NodeShare(partition="gpu", cores=16, memory_mb=64000, gpus=2, kind="a100")
+    share = NodeShare(partition="gpu", minutes=60, cores=16, memory_mb=64000, gpus=2, kind="a100")
     assert NodeShare.of(str(share)) == share
-    assert share.gres == "gpu:a100:2"
-    assert NodeShare.of("gpu/16c; reboot") is None
+    assert "--gres=gpu:a100:2" in share.options(nodes=1)
+    assert NodeShare.of("gpu/60min/16c; reboot") is None

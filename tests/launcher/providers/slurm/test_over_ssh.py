@@ -4,6 +4,7 @@ import getpass
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,10 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
         yield sshd
 
 
-def cluster_at(sshd: Sshd, folder: Path, **changes: str) -> SlurmProvider:
+def cluster_at(sshd: Sshd, folder: Path, **changes: str | None) -> SlurmProvider:
     host, port = sshd.address
     keys = KeyRing(folder / "keys")
-    settings = {
+    settings: dict[str, Any] = {
         "login": f"{getpass.getuser()}@{host}:{port}",
         "host_key": sshd.fingerprint,
         "key": str(keys.pair("mine").private_path),
@@ -85,16 +86,11 @@ def test_a_key_that_is_not_accepted_is_no_answer(sshd: Sshd, tmp_path: Path) -> 
         ({"login": "host"}, "expected USER@HOST"),
         ({"login": "a@b:99999"}, "expected USER@HOST"),
         ({"key": "/none"}, "no file"),
+        ({"host_key": None}, "host_key is not set"),
     ],
 )
 def test_settings_that_name_no_login_node_are_refused(
-    changes: dict[str, str], said: str, sshd: Sshd, tmp_path: Path
+    changes: dict[str, str | None], said: str, sshd: Sshd, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=said):
         cluster_at(sshd, tmp_path, **changes).instances()
-
-
-def test_a_host_key_that_nobody_wrote_down_is_asked_for() -> None:
-    provider = SlurmProvider(SlurmSettings(login="a@b"), Path("/none"), {}, "python3", clock=RealClock())
-    with pytest.raises(UsageError, match="host_key is not set"):
-        provider.instances()

@@ -11,14 +11,14 @@ import pytest
 
 import vastrun.launcher.providers.slurm
 from tests.waiting import LONGEST_S, eventually
-from vastrun.launcher.providers.slurm.batch import _script, ask_argv
+from vastrun.launcher.providers.slurm.batch import ask_argv, script
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Serves a box, whose lease is none."""
     (tmp_path / "lease.sh").write_text("exit 0\n")
-    (tmp_path / ".server.sh").write_text(_script("server"))
+    (tmp_path / ".server.sh").write_text(script("server"))
     environ = {**os.environ, "VASTRUN_BOX": str(tmp_path)}
     server = subprocess.Popen(
         ["bash", ".server.sh"], cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, start_new_session=True

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
+from tests.offers import rtx_4090
+from tests.runs import a_run
+from vastrun.launcher.core.errors import AccountMismatchError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.providers.slurm import SlurmProvider
 
@@ -26,10 +29,33 @@ def provider(tmp_path: Path) -> SlurmProvider:
     squeue = tmp_path / "squeue"
     squeue.write_text(SQUEUE)
     squeue.chmod(0o755)
+    return provider_at(tmp_path)
+
+
+def provider_at(tmp_path: Path, folder: str = "boxes", *, knows_run: bool = True) -> SlurmProvider:
+    """The run of ONE was begun when the folder was `boxes`; by the settings it is `folder`."""
+    runs = [a_run(provider="slurm", offer=rtx_4090(place=str(tmp_path / "boxes")))] if knows_run else []
     clock = FakeClock(0.0)
-    settings = SlurmSettings(folder=str(tmp_path / "boxes"))
+    settings = SlurmSettings(folder=str(tmp_path / folder))
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    return SlurmProvider(settings, tmp_path, environ, "python3", clock=clock, uptime=clock.now)
+    return SlurmProvider(
+        settings, tmp_path, environ, "python3", clock=clock, uptime=clock.now, runs=lambda: runs
+    )
+
+
+def test_a_run_keeps_the_folder_with_which_it_was_begun(provider: SlurmProvider, tmp_path: Path) -> None:
+    assert places(provider_at(tmp_path, "elsewhere", knows_run=False))[ONE] == ""
+    assert places(provider_at(tmp_path, "elsewhere")) == places(provider)
+
+
+def test_where_the_folder_of_a_run_is_not_on_this_computer_one_error_names_it(
+    provider: SlurmProvider, tmp_path: Path
+) -> None:
+    (tmp_path / "boxes" / ONE).rename(tmp_path / "hidden")
+    away = provider_at(tmp_path, "elsewhere")
+    (machine,) = [one for one in away.instances() if one.id == ONE]
+    with pytest.raises(AccountMismatchError, match=f"folder {tmp_path}/boxes is not on this computer"):
+        away.connect(machine)
 
 
 def place_of(folder: Path, box: str) -> Path:

@@ -176,18 +176,6 @@ def test_a_machine_with_an_odd_row_is_listed_and_destroyed(
     assert provider.machine(machine.id) is None
 
 
-@pytest.mark.parametrize("fault", ["row_in_list", "rows_in_object"])
-def test_a_row_in_another_shape_is_read(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
-    machine = rent(provider)
-    vast.faults.add(fault, times=99)
-    found = provider.machine(machine.id)
-    assert found is not None
-    assert [one.id for one in provider.instances()] == [found.id] == [machine.id]
-    provider.destroy(machine.id)
-    assert provider.machine(machine.id) is None
-    assert provider.instances() == []
-
-
 def test_a_word_as_a_row_does_not_mean_that_it_is_gone(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rent(provider)
     vast.faults.add("hidden_row", seconds=600)

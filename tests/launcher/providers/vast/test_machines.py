@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -138,33 +137,6 @@ def test_a_destroy_is_sent_again_after_a_short_fault(vast: VastEmulator, provide
     vast.faults.add("bad_gateway_done", endpoint="destroy")
     provider.destroy(machine.id)
     assert not provider.instances()
-
-
-@pytest.mark.parametrize(
-    ("fault", "cause"),
-    [
-        ("never_scheduled", Cause.HOST),
-        ("image_not_found", Cause.USER_ERROR),
-        ("pull_denied", Cause.USER_ERROR),
-    ],
-)
-def test_a_box_that_never_comes_up_is_told_with_its_cause(tmp_path: Path, fault: str, cause: Cause) -> None:
-    with VastEmulator(rate_limits=False, pace=Pace(created_s=60.0)) as vast:
-        provider = rentals.open_market(vast, tmp_path)
-        vast.faults.add(fault)
-        machine = rentals.rent(provider)
-        vast.advance(60.0)
-        with pytest.raises(ProviderError) as caught:
-            provider.connect(machine)
-    assert caught.value.cause is cause
-
-
-@pytest.mark.parametrize("fault", ["stuck_loading", "oci_failure", "pull_eof", "build_failure"])
-def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
-    vast.faults.add(fault)
-    machine = rentals.rent(provider)
-    with pytest.raises(UnreachableError, match="not up"):
-        provider.connect(machine)
 
 
 def test_a_box_that_is_gone_is_told_so(provider: VastProvider) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -103,38 +102,7 @@ def test_a_gpu_is_found_by_its_name_with_and_without_underscores(
     assert {offer.gpu_name for offer in provider.search(job(gpu_names=(name,)))} == {"RTX 4090"}
 
 
-def test_a_machine_without_a_port_for_ssh_is_not_offered(tmp_path: Path) -> None:
-    with VastEmulator([Machine(id=1, direct_ports=0), Machine(id=2)], rate_limits=False) as vast:
-        provider = open_market(vast, tmp_path)
-        assert [offer.host for offer in provider.search(job())] == ["2"]
-        removed = {limit.name: limit.removed for limit in provider.market_report(job()).constraints}
-        assert removed == {"direct_ports": 1}
-
-
-WORSE: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nvlink": ({"nvlink_bw": 300.0}, {"nvlink": True}),
-    "cpu_cores": ({"cpu_cores": 200}, {"cpu_cores": 96}),
-    "disk_mbps": ({"disk_bw": 9000.0}, {"disk_mbps": 5000.0}),
-    "up_mbps": ({"inet_up": 5000.0}, {"up_mbps": 2000.0}),
-    "datacenter": ({"datacenter": True}, {"datacenter": True}),
-    "static_ip": ({"static_ip": True}, {"static_ip": True}),
-}
 """What the better of two machines has, and what a job asks for that only that one meets."""
-
-
-@pytest.mark.parametrize("option", WORSE)
-@pytest.mark.parametrize("ignored", [False, True])
-def test_each_machine_option_is_filtered_by_vast_and_here(tmp_path: Path, option: str, ignored: bool) -> None:
-    changes, wanted = WORSE[option]
-    worse = Machine(id=1, gpus=2, datacenter=False, static_ip=False)
-    with VastEmulator([worse, replace(worse, id=2, **changes)], rate_limits=False) as vast:
-        provider, spec = open_market(vast, tmp_path), job(gpus=2, **wanted)
-        if ignored:
-            vast.faults.add("filters_ignored", times=99)
-        assert [offer.host for offer in provider.search(spec)] == ["2"]
-        seen = provider.market_report(spec)
-        assert option in {limit.name for limit in seen.constraints}
-        assert option in {relaxation.name for relaxation in seen.relaxations}
 
 
 def test_where_several_limits_hold_off_each_offer_the_one_that_most_fail_is_named(tmp_path: Path) -> None:

@@ -102,6 +102,9 @@ def test_an_estimate_explains_itself_term_by_term() -> None:
 def test_the_download_of_the_jobs_data_costs_time_and_traffic() -> None:
     spec, paid = job(), {"inet_down": 800.0, "inet_down_cost": 0.01}
     (without,) = rank_offers([offer_row(**paid)], spec, LOCK, NEW)
+    sends = replace(spec, data=(DataFile(path="/a", size=10**9),))
+    (one,) = rank_offers([offer_row(**paid)], sends, LOCK, replace(NEW, up_mbps=40.0))
+    assert (one.offer.data_s, one.offer.sent_s, one.offer.bucket_s) == pytest.approx((200, 200, 40))
     spec = replace(spec, data=(DataFile(url="https://x.org/a", size=9 * 10**9),))
     (made,) = rank_offers([offer_row(**paid)], spec, LOCK, NEW)
     # At a quarter of the listed speed, 25 MB/s.

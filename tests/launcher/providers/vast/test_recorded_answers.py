@@ -5,14 +5,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from tests.fakes import FakeClock
+from tests.http_servers import QuietHandler, serving
 from tests.launcher.providers.vast.recorded_answers import (
     CHARGE,
     CREATES,
@@ -55,31 +53,18 @@ ORDER = RentalOrder(
 def answering(tmp_path: Path, answers: Mapping[str, RecordedAnswer]) -> Iterator[VastProvider]:
     """A provider to whose requests a Vast answers so, by a pattern of method and path."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
+    class Handler(QuietHandler):
+        def tell(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             asked = f"{self.command} {self.path}"
             recorded = next(one for pattern, one in answers.items() if re.search(pattern, asked))
-            content = json.dumps(recorded.body).encode()
-            self.send_response(recorded.status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(recorded.status, json.dumps(recorded.body).encode(), Content_Type="application/json")
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer
+        do_GET = do_PUT = do_POST = do_DELETE = tell
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing is printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        account = VastAccount(key="key", server=f"http://127.0.0.1:{server.server_port}")
+    with serving(Handler) as url:
+        account = VastAccount(key="key", server=url)
         yield VastProvider(account, tmp_path, clock=FakeClock(time.time()))
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def row_of(machine_id: str) -> RecordedAnswer:
@@ -116,7 +101,7 @@ def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, one in REFUSALS.items() if one.status >= 400])
-def test_a_recorded_refusal_comes_through_the_sdk(name: str, tmp_path: Path) -> None:
+def test_a_recorded_refusal_reaches_the_caller(name: str, tmp_path: Path) -> None:
     recorded = REFUSALS[name]
     with answering(tmp_path, {"": recorded}) as provider, pytest.raises(VastrunError) as caught:
         provider.instances()

@@ -1,6 +1,6 @@
 """Recorded offers: how each is read, what a job's limits leave of a market, and how it is rented there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,39 +30,6 @@ def test_every_offer_is_read() -> None:
     assert all(OfferRow.of(row) for row in (*ON_DEMAND, *BIDS))
 
 
-def machines() -> list[list[dict[str, Any]]]:
-    """Offers of what looks like one machine, of several numbers of its GPUs."""
-    columns = ("gpu_name", "geolocation", "reliability2", "inet_down", "inet_up")
-    slices: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in ON_DEMAND:
-        slices.setdefault(tuple(row[name] for name in columns), []).append(row)
-    return [rows for rows in slices.values() if len(rows) > 1]
-
-
-def is_alike(values: Sequence[float]) -> bool:
-    return max(values) <= 1.05 * min(values)
-
-
-@pytest.mark.parametrize(
-    ("column", "proportional", "same"),
-    [
-        ("cpu_ram", 298, 0),
-        ("disk_space", 298, 0),
-        ("min_bid", 297, 0),
-        ("dph_base", 298, 0),
-        ("cpu_cores_effective", 281, 2),
-        ("gpu_ram", 0, 297),
-        ("cuda_max_good", 0, 298),
-    ],
-)
-def test_columns_of_a_slice_are_in_proportion_to_its_gpus(column: str, proportional: int, same: int) -> None:
-    found = machines()
-    assert len(found) == 298
-    values = [[row[column] or 0.0 for row in rows] for rows in found]
-    each = [[(row[column] or 0.0) / row["num_gpus"] for row in rows] for rows in found]
-    assert (sum(map(is_alike, each)), sum(map(is_alike, values))) == (proportional, same)
-
-
 def test_no_offer_that_has_the_memory_is_taken_for_one_without() -> None:
     having = [row | {"gpu_frac": 0.125} for row in ON_DEMAND if row["cpu_ram"] >= 64_000]
     assert len(having) == 849
@@ -83,18 +50,6 @@ def test_an_offer_that_was_sent_whole_is_read_in_its_units(row: dict[str, Any]) 
     assert read.country == row["geolocation"][-2:]
 
 
-@pytest.mark.parametrize("column", ["cpu_ram", "disk_space", "cpu_cores_effective", "min_bid", "dph_base"])
-def test_two_slices_of_one_machine_share_its_columns_by_their_gpus(column: str) -> None:
-    slices: dict[float, list[dict[str, Any]]] = {}
-    for row in whole_offers():
-        slices.setdefault(row["machine_id"], []).append(row)
-    pairs = [rows for rows in slices.values() if len(rows) == 2]
-    assert len(pairs) == 4
-    for rows in pairs:
-        assert is_alike([row[column] / row["num_gpus"] for row in rows])
-        assert is_alike([row[column] / row["gpu_frac"] for row in rows])
-
-
 def test_the_funnel_says_what_removes_the_others() -> None:
     seen = funnel(ON_DEMAND, job("RTX 4090", 1), LOCK, NOW)
     assert seen.unreadable == 0
@@ -112,11 +67,6 @@ def test_no_offer_is_bid_for_above_its_price_on_demand(name: str, gpus: int) -> 
     assert len({one.offer.id for one in found}) == len(found) > 0
     for one in found:
         assert (one.offer.bid_usd_per_hour or 0.0) <= prices[one.offer.id]
-
-
-def test_a_bid_with_our_margin_is_above_the_price_on_demand_in_most_of_the_market() -> None:
-    dear = [row for row in ON_DEMAND if 1.2 * row["min_bid"] > row["dph_total"]]
-    assert len(dear) / len(ON_DEMAND) == pytest.approx(0.55, abs=0.01)
 
 
 def test_where_machines_are_often_taken_away_none_is_bid_for() -> None:

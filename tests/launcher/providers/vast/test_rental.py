@@ -10,11 +10,10 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order, rent
+from tests.launcher.providers.vast.rentals import LABEL, open_market, order, rent
 from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
-from vastrun.launcher.decisions.offer_check import listing_mismatch
 from vastrun.launcher.providers.vast import VastProvider
 
 
@@ -24,40 +23,6 @@ def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: Vas
     assert (machine.label, machine.host) == (LABEL, ordered.offer.host)
     assert machine.usd_per_hour == pytest.approx(ordered.offer.usd_per_hour)
     assert provider.instances()[0].id == machine.id
-
-
-@pytest.mark.parametrize("missing", ["machine_id", "dph_total", "start_date"])
-def test_what_the_row_of_a_new_machine_lacks_is_as_it_was_ordered(tmp_path: Path, missing: str) -> None:
-    lacks, began_at = {"instance.fields": {missing: "missing"}}, time.time() - 1.0
-    with VastEmulator(rate_limits=False, seen=lacks) as vast:
-        provider = open_market(vast, tmp_path)
-        ordered = order(provider)
-        machine = provider.rent(ordered)
-    assert (machine.label, machine.host) == (LABEL, ordered.offer.host)
-    assert machine.usd_per_hour == pytest.approx(ordered.offer.usd_per_hour)
-    assert machine.rented_at >= began_at
-
-
-def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
-    ordered = order(provider, job(interruptible=True))
-    assert ordered.offer.bid_usd_per_hour is not None
-    assert provider.rent(ordered).usd_per_hour == pytest.approx(ordered.offer.usd_per_hour, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("listed", "seen", "idle_s"), [(True, "last seen: loading", 60.0), (False, "last seen: not listed", 0.0)]
-)
-def test_a_bid_that_is_never_granted_costs_its_disk_while_vast_lists_it_as_stopped(
-    vast: VastEmulator, provider: VastProvider, listed: bool, seen: str, idle_s: float
-) -> None:
-    ordered = order(provider, job(interruptible=True))
-    vast.faults.add("bid_never")
-    if not listed:
-        vast.faults.add("absent_row", seconds=1e6)
-    with pytest.raises(NoOfferError, match=seen) as caught:
-        provider.rent(ordered)
-    assert caught.value.ended
-    assert caught.value.idle_s == pytest.approx(idle_s, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,28 +47,6 @@ def test_a_refused_request_leaves_nothing_behind(
     assert type(caught.value) is error
     assert not provider.instances()
     assert [getattr(caught.value, "ended", "")] == ([str(id_) for id_ in vast.billing.meters] or [""])
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("wrong_gpu", "instead of"),
-        ("small_disk", "GB disk"),
-        ("old_driver", "CUDA"),
-        ("higher_price", "/h instead of"),
-    ],
-)
-def test_a_machine_that_is_not_what_was_offered_can_be_told_by_what_vast_lists(
-    vast: VastEmulator, provider: VastProvider, fault: str, said: str
-) -> None:
-    spec = job(disk_gb=20.0)
-    ordered = order(provider, spec, disk_gb=20.0)
-    vast.faults.add(fault)
-    rented = provider.rent(ordered)
-    assert said in listing_mismatch(rented, ordered.offer, spec.resources)
-    assert listing_mismatch(rented, ordered.offer, spec.resources) == listing_mismatch(
-        provider.instances()[0], ordered.offer, spec.resources
-    )
 
 
 @pytest.mark.parametrize(
@@ -150,19 +93,6 @@ def test_an_answer_with_the_id_of_another_machine_leaves_that_machine_alone(
         label,
         *([LABEL] if fault == "create_names_other" else []),
     ]
-
-
-@pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
-@pytest.mark.parametrize("label", ["vastrun-other-run-0001", "theirs"])
-def test_another_machine_that_the_list_before_lacked_is_told_by_its_label(
-    vast: VastEmulator, provider: VastProvider, fault: str, label: str
-) -> None:
-    other = provider.rent(order(provider, label=label))
-    vast.faults.add("hidden_row", seconds=3600.0)
-    vast.faults.add(fault)
-    with pytest.raises(UncertainError, match=label):
-        provider.rent(order(provider))
-    assert str(next(iter(vast.instances)).id) == other.id
 
 
 def test_a_machine_without_a_label_is_named_by_its_host(vast: VastEmulator, provider: VastProvider) -> None:

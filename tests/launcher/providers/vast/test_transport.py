@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,6 +17,7 @@ from vastai import VastAI
 
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
+from tests.http_servers import QuietHandler, serving
 from tests.launcher.providers.vast.rentals import order
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.gate import caps
@@ -48,33 +47,21 @@ class Wire:
 def listening(**told: Any) -> Iterator[Wire]:
     wire = Wire(**told)
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
+    class Handler(QuietHandler):
+        def tell(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             place = urlsplit(self.path)
             query = {name: _parsed(value) for name, value in parse_qsl(place.query)}
             body = {k: v for k, v in json.loads(content or b"{}").items() if v is not None and v is not False}
             key = self.headers.get("Authorization", "")
             wire.asked.append((self.command, place.path, query, body, key))
-            self.send_response(wire.status)
-            for name, value in wire.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(b'{"success": true, "offers": [], "machines": [], "results": []}')
+            content = b'{"success": true, "offers": [], "machines": [], "results": []}'
+            self.answer(wire.status, content, **wire.headers)
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer
+        do_GET = do_PUT = do_POST = do_DELETE = tell
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing is printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    wire.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Handler) as wire.url:
         yield wire
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _parsed(value: str) -> Any:

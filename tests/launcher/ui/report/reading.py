@@ -14,52 +14,18 @@ MAX_BYTES = 400_000
 ASSETS = Path(page.__file__).parent / "assets"
 VOID = {"br", "img", "input", "link", "meta"}
 TAGS = {
-    *(
-        "html",
-        "head",
-        "meta",
-        "link",
-        "title",
-        "style",
-        "script",
-        "body",
-        "main",
-        "header",
-        "footer",
-        "section",
-    ),
-    *("h1", "h2", "h3", "p", "div", "span", "b", "strong", "small", "code", "pre", "mark", "a", "button"),
-    *("dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"),
-    *("figure", "figcaption", "img", "noscript", "svg", "g", "rect", "line", "polyline", "circle", "text"),
+    *("html", "head", "meta", "link", "title", "style", "script", "body", "main", "header", "footer"),
+    *("section", "h1", "h2", "h3", "p", "div", "span", "b", "strong", "small", "code", "pre", "mark", "a"),
+    *("button", "dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "details"),
+    *("summary", "figure", "figcaption", "img", "noscript", "svg", "g", "rect", "line", "polyline", "circle"),
+    "text",
 }
 ATTRIBUTES = {
-    *(
-        "lang",
-        "charset",
-        "http-equiv",
-        "content",
-        "name",
-        "rel",
-        "href",
-        "id",
-        "class",
-        "type",
-        "role",
-        "scope",
-    ),
-    *(
-        "aria-label",
-        "aria-labelledby",
-        "aria-hidden",
-        "aria-sort",
-        "tabindex",
-        "src",
-        "alt",
-        "width",
-        "height",
-    ),
-    *("data-chart", "data-point", "data-sort", "data-told", "viewbox", "preserveaspectratio", "x", "y", "x1"),
-    *("x2", "y1", "y2", "cx", "cy", "r", "rx", "points", "text-anchor", "transform"),
+    *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "role"),
+    *("scope", "aria-label", "aria-labelledby", "aria-hidden", "aria-sort", "tabindex", "src", "alt"),
+    *("width", "height", "data-chart", "data-point", "data-sort", "data-told", "viewbox"),
+    *("preserveaspectratio", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "points"),
+    *("text-anchor", "transform"),
 }
 
 

@@ -203,13 +203,6 @@ def test_the_page_of_a_batch_has_a_row_and_a_curve_for_each_point(tmp_path: Path
     assert [name["aria-sort"] for name in read.of("th") if "aria-sort" in name] == ["ascending"]
 
 
-def test_a_row_leads_to_the_page_of_its_run(tmp_path: Path) -> None:
-    ledger = made_batch(tmp_path, 3)
-    (tmp_path / "0001" / "report.html").write_text("page")
-    links = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path / "there")).of("a")
-    assert [attributes["href"] for attributes in links] == ["../0001/report.html"]
-
-
 @pytest.mark.parametrize("points", [0, 1, 2])
 def test_a_batch_of_few_points_has_a_page(points: int, tmp_path: Path) -> None:
     assert_sound(batch_page_file(batch_report_of(made_batch(tmp_path, points), NAME, NOW), tmp_path))
@@ -254,8 +247,3 @@ def test_no_data_ends_the_block_that_it_is_in(hostile: str) -> None:
 def test_no_data_holds_a_number_that_is_none() -> None:
     with pytest.raises(ValueError, match="JSON"):
         data_block("d", [float("nan")])
-
-
-def test_the_data_is_what_was_given() -> None:
-    read = ReadPage(data_block("d", json.loads('{"a": ["é", {"b": "<"}]}')))
-    assert read.data == {"d": {"a": ["é", {"b": "<"}]}}

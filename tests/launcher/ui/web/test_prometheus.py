@@ -4,15 +4,15 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.ui.web.test_server import served
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.rate_limit_waits import RateLimitWaits
@@ -32,25 +32,22 @@ HOSTILE = 'a "budget"\\ of\nJune'
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-class Scraped:
-    """A server of an exporter. `scrape` returns each sample by its name and labels."""
+def get(server: Server, path: str = "/metrics", **headers: str) -> tuple[int, str, str]:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
 
-    def __init__(self, exporter: PrometheusExporter) -> None:
-        self.server = Server(exporter.page, token=TOKEN, content_type=CONTENT_TYPE)
 
-    def get(self, path: str = "/metrics", **headers: str) -> tuple[int, str, str]:
-        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=60)
-        try:
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.headers["Content-Type"], response.read().decode()
-        finally:
-            connection.close()
-
-    def scrape(self) -> Samples:
-        status, kind, text = self.get(Authorization=f"Bearer {TOKEN}")
-        assert (status, kind) == (200, CONTENT_TYPE)
-        return samples_of(text)
+def scraped(exporter: PrometheusExporter) -> Samples:
+    """Each sample by its name and labels."""
+    with served(exporter.page, token=TOKEN, content_type=CONTENT_TYPE) as server:
+        status, kind, text = get(server, Authorization=f"Bearer {TOKEN}")
+    assert (status, kind) == (200, CONTENT_TYPE)
+    return samples_of(text)
 
 
 def samples_of(text: str) -> Samples:
@@ -89,28 +86,8 @@ def exporter_of(terminal: Terminal) -> PrometheusExporter:
     return PrometheusExporter(totals, lambda: {"run": 1, "batch": 0}, terminal.clock.now, "1.0", waits.totals)
 
 
-@pytest.fixture
-def served() -> Iterator[Callable[[PrometheusExporter], Scraped]]:
-    begun: list[tuple[Scraped, Thread]] = []
-
-    def begin(exporter: PrometheusExporter) -> Scraped:
-        scraped = Scraped(exporter)
-        thread = Thread(target=scraped.server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        begun.append((scraped, thread))
-        return scraped
-
-    yield begin
-    for scraped, thread in begun:
-        scraped.server.shutdown()
-        scraped.server.server_close()
-        thread.join()
-
-
-def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(
-    terminal: Terminal, served: Callable[[PrometheusExporter], Scraped]
-) -> None:
-    found = served(exporter_of(terminal)).scrape()
+def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(terminal: Terminal) -> None:
+    found = scraped(exporter_of(terminal))
 
     (open_run,) = terminal.ledger.runs(open_only=True)
     assert at(found, "vastrun_open_runs", provider="fake", phase="train") == 1
@@ -129,29 +106,27 @@ def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(
     assert at(found, "vastrun_ledger_up") == 1
 
 
-def test_without_the_token_or_with_another_host_nothing_is_told(
-    terminal: Terminal, served: Callable[[PrometheusExporter], Scraped]
-) -> None:
-    scraped = served(exporter_of(terminal))
+def test_without_the_token_or_with_another_host_nothing_is_told(terminal: Terminal) -> None:
     right = f"Bearer {TOKEN}"
-    refused = [
-        scraped.get(),
-        scraped.get(Authorization="Bearer wrong"),
-        scraped.get(Authorization=f"Basic {TOKEN}"),
-        scraped.get(Authorization=right, Host="evil.example"),
-        scraped.get(Authorization=right, Origin="http://evil.example"),
-        scraped.get("/other", Authorization=right),
-    ]
+    with served(exporter_of(terminal).page, token=TOKEN, content_type=CONTENT_TYPE) as server:
+        refused = [
+            get(server),
+            get(server, Authorization="Bearer wrong"),
+            get(server, Authorization=f"Basic {TOKEN}"),
+            get(server, Authorization=right, Host="evil.example"),
+            get(server, Authorization=right, Origin="http://evil.example"),
+            get(server, "/other", Authorization=right),
+        ]
+        assert get(server, f"/{TOKEN}/metrics")[0] == 200
     assert [status for status, _, _ in refused] == [404, 404, 404, 403, 403, 404]
     assert not any("vastrun_" in text for _, _, text in refused)
-    assert scraped.get(f"/{TOKEN}/metrics")[0] == 200
 
 
-def test_an_unreadable_ledger_is_a_metric(served: Callable[[PrometheusExporter], Scraped]) -> None:
+def test_an_unreadable_ledger_is_a_metric() -> None:
     def totals() -> LedgerTotals:
         raise StorageError("the database is away")
 
-    found = served(PrometheusExporter(totals, dict, lambda: 0.0, "1.0")).scrape()
+    found = scraped(PrometheusExporter(totals, dict, lambda: 0.0, "1.0"))
     assert at(found, "vastrun_ledger_up") == 0
     assert not any(name == "vastrun_open_runs" for name, _ in found)
 
@@ -182,7 +157,7 @@ def test_serve_says_where_it_answers_prometheus_and_leaves_no_port_open(terminal
     )
     assert found
     assert load_or_create_token(Path(found[2]))
-    assert "ending this server" in end.output and "the training continues" not in end.output
+    assert "this server ends" in end.output and "the training continues" not in end.output
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=60)
 

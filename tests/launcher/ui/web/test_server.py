@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -53,21 +55,13 @@ def server(terminal: Terminal) -> Iterator[Server]:
         yield server
 
 
-class served:
+@contextmanager
+def served(page: Callable[[Sequence[str], str], str | None], **options: Any) -> Iterator[Server]:
     """A server at work, until the end of the block."""
-
-    def __init__(self, page: Callable[[Sequence[str], str], str | None]) -> None:
-        self._server = Server(page)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self) -> Server:
-        self._thread.start()
-        return self._server
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(LONGEST_S)
+    with Server(page, **options) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 def ask(server: Server, path: str = "", method: str = "GET", **headers: str) -> Answer:

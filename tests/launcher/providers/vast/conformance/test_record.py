@@ -19,8 +19,6 @@ RECORD = Record(
     verdict="SUCCEEDED",
     counted=Cost(gpu_usd=0.03, storage_usd=0.01, traffic_usd=0.002),
     run_usd=0.042,
-    trials={"52607651": "bid"},
-    trials_billed_usd=0.001,
     seen={"key.bad": "404 auth_error", "new.by_id": 0.2, "offer.units": {"gpu_ram": "MB"}},
 )
 
@@ -42,21 +40,12 @@ def test_a_row_of_another_version_is_left_out(tmp_path: Path) -> None:
         ({"kind": "something else"}, "kind"),
         ({"schema_version": 99}, "schema_version"),
         ({"run": "\x1b[2J"}, "run"),
-        ({"run": "x" * 1000}, "run"),
         ({"instance": 7}, "instance"),
         ({"ended_at": "soon"}, "ended_at"),
-        ({"ended_at": True}, "ended_at"),
         ({"run_usd": 1e300}, "run_usd"),
-        ({"exit_code": None}, "exit_code"),
-        ({"counted": []}, "counted"),
         ({"counted": {"gpu_usd": "much"}}, "gpu_usd"),
-        ({"billed_usd": "much"}, "billed_usd"),
         ({"seen": []}, "seen"),
-        ({"trials": []}, "expected an object"),
-        ({"trials_billed_usd": "much"}, "trials_billed_usd"),
         ({"seen": {"key.bad": 7}}, "key.bad"),
-        ({"seen": {"new.by_id": "fast"}}, "new.by_id"),
-        ({"seen": {"offer.units": ["MB"]}}, "offer.units"),
     ],
 )
 def test_file_that_is_none_is_refused_by_its_key(changes: dict[str, Any], named: str, tmp_path: Path) -> None:

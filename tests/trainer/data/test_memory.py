@@ -1,9 +1,12 @@
-"""Chunks: large fields are processed in parts, and what is found of them is that of the whole."""
+"""Memory: large fields are processed in parts, and buffers are used again."""
+
+import pickle
 
 import pytest
 import torch
 
-from vastrun.trainer.data.chunks import MAX_VALUES, ranges, rows_at_once
+from vastrun.trainer.data.samples import MAX_VALUES, ranges, rows_at_once
+from vastrun.trainer.data.stored import BufferPool
 from vastrun.trainer.data.trajectories import moments_chunk, moments_of
 
 
@@ -34,3 +37,23 @@ def test_the_moments_of_parts_are_those_of_the_whole(grid: tuple[int, ...]) -> N
         torch.testing.assert_close(found, whole, rtol=1e-12, atol=0)
     expected = fields.transpose(0, 2).flatten(1).double()
     torch.testing.assert_close(moments_of(parts, steady=False)[1][0], expected.std(dim=1), rtol=1e-9, atol=0)
+
+
+def test_memory_is_used_again_when_the_last_that_was_made_of_it_is_gone() -> None:
+    memory = BufferPool()
+    array = memory.empty((4, 5))
+    place, part = array.ctypes.data, torch.from_numpy(array.reshape(2, 10))[1:]
+    del array
+    other = memory.empty((4, 5))
+    assert other.ctypes.data != place
+    del part
+    again = memory.empty((2, 10))
+    assert (again.ctypes.data, again.shape) == (place, (2, 10))
+
+
+def test_another_size_takes_other_memory_and_another_process_begins_with_none() -> None:
+    memory = BufferPool()
+    place = memory.empty((4,)).ctypes.data
+    assert memory.empty((400,)).size == 400
+    memory.empty((4,))
+    assert pickle.loads(pickle.dumps(memory)).empty((4,)).ctypes.data != place

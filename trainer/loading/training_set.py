@@ -1,10 +1,10 @@
-"""Training set: reads samples of a task's training set for its evaluation, without symmetry or noise.
+"""Training set: reads samples of a task's training set for fits and floors, without symmetry or noise.
 
 The condition of a sample is what it is solved from: its initial condition, or its coefficient.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,12 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vastrun.trainer.data import Task
-from vastrun.trainer.data.chunks import ranges
+from vastrun.trainer.data import Source, Task
 from vastrun.trainer.data.draws import digest_of
+from vastrun.trainer.data.samples import ranges
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
+
+MAX_PARAMETERS = 16
+"""Largest number of parameters to fit and score separately; more conditions belong to single samples."""
 
 
 def read_frames(task: Task, rows: NDArray[np.int64], frames: int) -> Windows:
@@ -32,6 +35,40 @@ def read_frames(task: Task, rows: NDArray[np.int64], frames: int) -> Windows:
     )
     drawn = draw_indices(0, 0, batch=len(rows), noise=0.0, space=space)
     return task.batch(0, replace(drawn, trajectory=rows, frames=np.tile(np.arange(frames), (len(rows), 1))))
+
+
+def parameters_of(train: Source) -> Tensor:
+    """Return the different conditions (G, C) of a training set; only their mean when they are too many."""
+    conditions = train.conditions
+    parameters = conditions.unique(dim=0) if conditions.shape[1] else conditions[:1]
+    return parameters if len(parameters) <= MAX_PARAMETERS else conditions.mean(dim=0, keepdim=True)
+
+
+def read_groups(
+    task: Task, parameters: Tensor, *, values: int, beat: Callable[[], None]
+) -> Iterator[Iterator[Tensor]]:
+    """Yield the trajectories (B, T, K, *X) nearest to each of the parameters (G, C), evenly spaced.
+
+    At most `values` are read in all.
+    """
+    train = task.train
+    size = train.frames * train.channels * math.prod(train.grid)
+    most = max(1, values // (len(parameters) * size))
+    nearest = torch.cdist(train.conditions.cpu(), parameters.cpu()).argmin(dim=1).numpy()
+    for number in range(len(parameters)):
+        rows = np.flatnonzero(nearest == number)
+        yield _read(task, rows[spaced(len(rows), most)], max(1, (1 << 21) // size), beat)
+
+
+def _read(task: Task, rows: NDArray[np.int64], batch: int, beat: Callable[[], None]) -> Iterator[Tensor]:
+    for first in range(0, len(rows), batch):
+        beat()
+        yield read_frames(task, rows[first : first + batch], task.train.frames).fields
+
+
+def spaced(count: int, most: int) -> NDArray[np.int64]:
+    """Return the numbers of `count` samples, or of `most` that are evenly spaced."""
+    return np.linspace(0, count - 1, max(1, min(count, most))).round().astype(int)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +101,7 @@ def rows_to_compare(samples: int, values: int, max_bytes: int = 1 << 30) -> list
 
     Each condition has `values` values of 4 bytes.
     """
-    count = max(1, min(samples, max_bytes // (4 * values)))
-    return np.linspace(0, samples - 1, count).round().astype(int).tolist()
+    return spaced(samples, max_bytes // (4 * values)).tolist()
 
 
 def count_seen_conditions(task: Task, ranks: Ranks, beat: Callable[[], None]) -> SeenConditions:

@@ -1,0 +1,90 @@
+"""What a box says of itself: bounded, whatever it is."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from vastrun.launcher.core import CommandResult, Instance
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.decisions.offer_check import BoxHardware
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.observed_vast import (
+    ask_box,
+    box_values,
+    downloaded_bytes,
+    hardware_values,
+)
+
+SHA256 = "ab" * 32
+HONEST = {
+    "onstart_sha256": SHA256,
+    "container_id": True,
+    "key": True,
+    "session_key": False,
+    "own_row": 200,
+    "list": 403,
+    "account": 403,
+    "host_keys": ["SHA256:one"],
+}
+LIES: tuple[Any, ...] = (None, True, [], {}, 7, -1, 10**400, math.nan, "\x1b[2J" * 99, ["x"] * 10**4, [[]])
+
+
+@dataclass
+class Printing:
+    """A remote that prints."""
+
+    text: str
+
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+        return CommandResult(exit_code=0, stdout=self.text, stderr="Traceback")
+
+
+def values(told: dict[str, Any]) -> dict[str, Any]:
+    return box_values(told, onstart_sha256=SHA256, log_keys=["SHA256:one"])
+
+
+def test_an_honest_box_is_as_assumed() -> None:
+    seen = values(HONEST)
+    assert len(seen) == len(HONEST)
+    assert all(ASSUMPTIONS[name].assumed.agrees(value) for name, value in seen.items())
+
+
+@pytest.mark.parametrize("lie", LIES, ids=range(len(LIES)))
+@pytest.mark.parametrize("key", HONEST)
+def test_a_lie_is_a_word_of_the_table_or_nothing(key: str, lie: Any) -> None:
+    for name, value in values({**HONEST, key: lie}).items():
+        assert ASSUMPTIONS[name].assumed.read(value) == value
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "[" * 10_000, "x" * 10**6, "7"])
+def test_a_box_that_says_no_object_is_to_blame(text: str) -> None:
+    with pytest.raises(BoxError):
+        ask_box(Printing(text), "7", "https://console.vast.ai")  # type: ignore[arg-type]
+
+
+def test_what_an_image_prints_before_does_no_harm() -> None:
+    printed = f"Welcome!\n{json.dumps(HONEST)}\n"
+    assert ask_box(Printing(printed), "7", "https://console.vast.ai") == HONEST  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [*LIES, 1 << 60])
+def test_a_download_of_a_size_that_is_none_is_none(size: Any) -> None:
+    assert downloaded_bytes({"downloaded": size}) in (0, 7)
+
+
+def test_hardware_is_compared_as_far_as_it_was_read() -> None:
+    row = Instance(
+        id="7", label="", state="running", usd_per_hour=1, rented_at=0, gpus=2, disk_gb=16, cuda=13
+    )
+    assert hardware_values(BoxHardware(), row, gpu_memory_gb=0, memory_gb=64) == {"box.gpus": 0.0}
+    box = BoxHardware(disk_gb=8, memory_gb=32, gpus=(("RTX 4090", 24.0),), cuda=12.4)
+    assert hardware_values(box, row, gpu_memory_gb=24, memory_gb=64) == {
+        "box.gpus": 0.5,
+        "box.gpu_memory": 1.0,
+        "box.memory": 0.5,
+        "box.disk": 0.5,
+        "box.cuda": -0.6,
+    }
