@@ -58,6 +58,8 @@ class Meter:
     gpu_seconds: float = 0.0
     received: int = 0
     sent: int = 0
+    tail_usd: float = 0.0
+    """What was billed for the time after its end, or given back of that before."""
     items: dict[tuple[str, int], Item] = field(default_factory=dict)
 
     @property
@@ -87,10 +89,10 @@ class Meter:
     def end(self, now: float, tail_s: float) -> float:
         """What it costs beyond now, or less than until now, as its billing ends so much later or earlier."""
         gpu_seconds = self.gpu_seconds
-        tail_usd = self.read(now + tail_s) if tail_s > 0 else self._give_back(now, -tail_s)
+        self.tail_usd = self.read(now + tail_s) if tail_s > 0 else self._give_back(now, -tail_s)
         self.gpu_seconds = gpu_seconds  # it ran no longer than it lived
         self.gpu_on = self.disk_on = False
-        return tail_usd
+        return self.tail_usd
 
     def _charge(self, since: float, until: float) -> float:
         seconds, due = until - since, 0.0
@@ -162,6 +164,11 @@ class Billing:
         if instance_id is not None:
             return self.meters[instance_id].total_usd
         return sum(meter.total_usd for meter in self.meters.values())
+
+    @property
+    def tails_usd(self) -> float:
+        """What was billed for the time after the ends of machines."""
+        return sum(meter.tail_usd for meter in self.meters.values())
 
     def charges(self, first: float, last: float, kinds: Sequence[str]) -> Sequence[dict[str, Any]]:
         """The rows that are settled, of the days whose midnights are in between; of all kinds if none is
