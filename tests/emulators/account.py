@@ -10,8 +10,8 @@ from tests.emulators.answers import refusal
 
 EMAIL = "user@example.com"
 UNKNOWN_KEY = "Invalid user key"
-USER_ID = 10001
-"""The number of the account."""
+OURS, OTHER = 10001, 10002
+"""Numbers of accounts."""
 INSTANCE_KEY_CALLS = frozenset({"show_instance", "destroy"})
 """What the key inside a container may do, to that container."""
 
@@ -26,6 +26,7 @@ class ApiKey:
     permissions: Mapping[str, Any] | None = None
     instance_id: int | None = None
     """Set for the key that Vast puts into a container."""
+    user_id: int = OURS
 
     def allows(self, endpoint: str, category: str, target: int | None) -> bool:
         """Whether the key may call this endpoint on that instance."""
@@ -44,6 +45,7 @@ class Account:
     credit: float
     keys: dict[str, ApiKey] = field(default_factory=dict)
     backups: list[dict[str, Any]] = field(default_factory=list)
+    user_id: int = OURS
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(7001)
@@ -56,6 +58,12 @@ class Account:
         made = ApiKey(next(self._ids), secrets.token_hex(32), name, permissions, instance_id)
         self.keys[made.key] = made
         return made
+
+    def add_stranger(self) -> str:
+        """The key of another account, which has nothing rented."""
+        made = ApiKey(next(self._ids), secrets.token_hex(32), user_id=OTHER)
+        self.keys[made.key] = made
+        return made.key
 
     def revoke(self, key: str) -> None:
         """The key opens nothing any more."""

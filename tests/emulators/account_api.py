@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.emulators.account import EMAIL, USER_ID
+from tests.emulators.account import EMAIL
 from tests.emulators.answers import Reply, refusal, reply
 from tests.emulators.call import Call, Route
 from tests.emulators.world import World
@@ -13,12 +13,12 @@ def show_user(world: World, call: Call) -> Reply:
     account = world.account
     return reply(
         {
-            "id": USER_ID,
+            "id": call.key.user_id if call.key else account.user_id,
             "email": EMAIL,
             "username": EMAIL.partition("@")[0],
             "credit": account.credit,
             "balance": -0.01,
-            "sid": f"{USER_ID}-session",
+            "sid": f"{account.user_id}-session",
             "key_id": call.key.id if call.key else None,
             "ssh_key": None,
             "host_agreement_accepted": False,

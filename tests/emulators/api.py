@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.emulators import account_api, instances_api, offers_api, overlays_api, schedules_api
-from tests.emulators.account import UNKNOWN_KEY
-from tests.emulators.answers import ApiError, Reply, refusal, reply, text_reply
+from tests.emulators.account import OURS, UNKNOWN_KEY
+from tests.emulators.answers import ApiError, Reply, no_such_instance, refusal, reply, text_reply
 from tests.emulators.behaviour import refused as refused_by
 from tests.emulators.behaviour import worded
 from tests.emulators.bending import bent
@@ -141,6 +141,8 @@ def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
     # Every box has an address of its own, though it stands on this computer.
     box = f"instance {key.instance_id}" if key.instance_id is not None else call.address
     world.limits.check(route.name, key.key, box)
+    if key.user_id != OURS and call.ids:
+        raise no_such_instance(call.id)
     if key.instance_id is not None and (told := _told(world, route.name, key.instance_id, call)):
         if not told.startswith("2"):
             raise ApiError(refused_by(f"{told} auth_error"))

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from tests.emulators.account import OURS
 from tests.emulators.answers import ApiError, Reply, refusal, reply
 from tests.emulators.behaviour import refused
 from tests.emulators.call import Call, Route
@@ -27,7 +28,8 @@ def show_instance(world: World, call: Call) -> Reply:
 
 def list_instances(world: World, call: Call) -> Reply:
     """A page of rows."""
-    listed = [one for one in world.instances.seen(IN_LIST) if not _is_hidden(world, one)]
+    ours = world.instances.seen(IN_LIST) if call.key and call.key.user_id == OURS else []
+    listed = [one for one in ours if not _is_hidden(world, one)]
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
     found = world.frozen(rows)
     page, token = _page(world, call, found)
