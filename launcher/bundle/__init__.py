@@ -102,7 +102,7 @@ class Bundler:
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
         with _packing_errors():
-            spec = self.data.kept(spec, secret_files(spec))
+            spec = self.data.with_digests(spec, secret_files(spec))
         if spec.code is None or spec.code_digest is not None:
             return spec
         key = (spec.code, spec.secrets)

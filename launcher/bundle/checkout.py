@@ -105,7 +105,7 @@ def worktree(
 
 
 def secret_files(spec: JobSpec) -> Callable[[Path], bool]:
-    """Return what tells whether a file holds the job's secrets, or is a link to one that does."""
+    """Return a test whether a file holds the job's secrets, or is a link to one that does."""
     named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
     held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
 

@@ -36,7 +36,7 @@ class LocalFile:
     path: Path
     stamp: Stamp
     sent: SentFile | None
-    """None: it is left out, since it holds credentials."""
+    """What is sent; None: nothing, since it holds credentials."""
 
 
 class LocalData:
@@ -44,18 +44,20 @@ class LocalData:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._kept: dict[DataFile, DataFile] = {}
+        self._entries: dict[DataFile, DataFile] = {}
         self._sets: dict[tuple[DataFile, ...], list[LocalFile]] = {}
         self._sent: tuple[int, float] | None = None
         """Bytes of the last pack, and the monotonic time from which it is sent."""
 
-    def kept(self, spec: JobSpec, is_secret: Callable[[Path], bool]) -> JobSpec:
+    def with_digests(self, spec: JobSpec, is_secret: Callable[[Path], bool]) -> JobSpec:
         """Return the job with the checksum and the size of its local data, as the files are now."""
         for file in spec.data:
-            if not file.url and file.sha256 is None and file not in self._kept:
+            if not file.url and file.sha256 is None and file not in self._entries:
                 found = sent_files(self._read(file, is_secret))
-                self._kept[file] = replace(file, sha256=_digest(found), size=sum(each.size for each in found))
-        return replace(spec, data=tuple(self._kept.get(file, file) for file in spec.data))
+                self._entries[file] = replace(
+                    file, sha256=_digest(found), size=sum(each.size for each in found)
+                )
+        return replace(spec, data=tuple(self._entries.get(file, file) for file in spec.data))
 
     def load(self, spec: JobSpec, is_secret: Callable[[Path], bool]) -> list[LocalFile]:
         """Return the job's local data. Raises UsageError where they are not those that were submitted."""
@@ -146,7 +148,7 @@ def local_files(entry: DataFile) -> Iterator[OutgoingFile]:
         raise JobValueError(f"data: no file or folder {entry.path} on this computer")
     names = [name for name in walk(root) if not name.endswith(MACOS_METADATA)] if root.is_dir() else None
     if names is not None and len(names) > _MAX_FILES:
-        hint = "put them into archives, such as tar files"
+        hint = "put them into archives, for example tar files"
         raise JobValueError(f"data: {root} has more than {_MAX_FILES:,} files", hint=hint)
     yield from outgoing_files(root.parent if names is None else root, sorted(names or [root.name]))
 

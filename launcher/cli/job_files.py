@@ -148,8 +148,8 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
             entries = ", ".join(data_entry(path, spec) for path in paths[:_MAX_IGNORED])
             entries += ", …" if paths[_MAX_IGNORED:] else ""
-            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)), paths=entries)
-            yield f"{listed_files(paths)}: {told}"
+            sentence = text.format(**dict(zip(("them", "they", "s"), words, strict=True)), paths=entries)
+            yield f"{listed_files(paths)}: {sentence}"
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "

@@ -47,7 +47,7 @@ class LaunchPlan:
     provider: str
     offers: Sequence[Offer]
     notes: Sequence[str]
-    """What the search found in each part of the provider, such as the partitions of a cluster."""
+    """Findings of the search in each part of the provider, for example in the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease

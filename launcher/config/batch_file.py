@@ -310,8 +310,8 @@ def _id_of(job: Any, values: Mapping[str, Any]) -> str:
 
 def _id_with_code(id_: str, spec: JobSpec) -> str:
     data = (file.sha256 or "" for file in spec.data if file.url is None)
-    kept = "".join((spec.code_digest or "", *data))
-    return _short_digest(f"{id_} {kept}") if kept else id_
+    digests = "".join((spec.code_digest or "", *data))
+    return _short_digest(f"{id_} {digests}") if digests else id_
 
 
 def _short_digest(text: str) -> str:

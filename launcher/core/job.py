@@ -63,7 +63,7 @@ class Resources:
         return self.gpu_memory_gb
 
     def times(self, count: int) -> Resources:
-        """Return what so many of these need together, on one machine."""
+        """Return the resources of `count` such jobs on one machine."""
         return replace(
             self,
             gpus=self.gpus * count,

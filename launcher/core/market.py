@@ -73,7 +73,7 @@ class Offer:
     data_s: float = 0.0
     """Expected seconds until it has the job's data; 0: the job has none, or unknown."""
     sent_s: float = 0.0
-    """Of these for what this computer sends to all machines of the run."""
+    """Seconds of these in which this computer sends data to all machines of the run."""
     bucket_s: float = 0.0
     """Seconds for the same if it came from a bucket instead."""
     extras: ExtraRates = ExtraRates()

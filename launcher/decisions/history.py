@@ -136,9 +136,9 @@ def _marked(record: HostRecord, failed: Sequence[HostRecord]) -> HostRecord:
     of_account = [one for one in failed if one.account and one.account == record.account]
     scopes: Sequence[tuple[Literal["address", "account"], list[HostRecord], int]]
     scopes = (("address", at_address, 1), ("account", of_account, MIN_ACCOUNT_MACHINES))
-    for scope, others, needed in () if record.avoided else scopes:
-        if len(others) >= needed:
-            ends = sorted((one.avoided_until or 0.0 for one in others), reverse=True)
+    for scope, neighbours, needed in () if record.avoided else scopes:
+        if len(neighbours) >= needed:
+            ends = sorted((one.avoided_until or 0.0 for one in neighbours), reverse=True)
             return replace(record, avoided=scope, avoided_until=ends[needed - 1])
     return record
 

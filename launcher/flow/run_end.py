@@ -143,5 +143,5 @@ def _first_of_nodes(context: RunContext, end: PhaseResult) -> PhaseResult:
 
 def _is_own_act(context: RunContext, end: PhaseResult) -> bool:
     """Return whether a lost machine was destroyed by this launcher: some providers end all with the first."""
-    others = context.nodes.other_rows(fresh=True) if end.result is Result.LOST else ()
-    return any(other.cause is not None and other.phase in (Phase.DESTROY, Phase.ENDED) for other in others)
+    nodes = context.nodes.other_rows(fresh=True) if end.result is Result.LOST else ()
+    return any(node.cause is not None and node.phase in (Phase.DESTROY, Phase.ENDED) for node in nodes)

@@ -65,13 +65,13 @@ def ship(context: RunContext) -> PhaseResult:
 def send_data(context: RunContext, contents: DataContents) -> None:
     """Send what the machine lacks. An upload that was interrupted is continued where it ended."""
     began = reported_at = context.now()
-    sent, least, failures = 0, math.inf, 0
+    sent, min_left, failures = 0, math.inf, 0
     while (lacks := fetch_receipt(context.remote(), contents.sizes)).missing:
         left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
         if lacks.waits:
             text = "another run on this machine receives the same data"
         else:
-            failures, least = (0, left) if left < least else (failures + 1, least)
+            failures, min_left = (0, left) if left < min_left else (failures + 1, min_left)
             if failures == _TRIES:
                 raise errors.ProviderError(
                     "the machine did not store the data that it was sent", cause=Cause.HOST

@@ -266,7 +266,7 @@ class Abilities:
     """Returns why the provider itself ended the machine with that id; None: it has not, or the reason is
     unknown. Raises UnreachableError while it is just being ended, ProviderError."""
     notes: Callable[[], Sequence[str]] | None = None
-    """Says what the last search found in each part of the provider, such as the partitions of a cluster."""
+    """Returns what the last search found in each part of the provider, as in the partitions of a cluster."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
     start_script: Callable[[RentalOrder], str] | None = None

@@ -21,7 +21,7 @@ _STOP_WORDS: Mapping[Phase | None, str] = {
     Phase.PLAN: "no machine is rented yet",
     Phase.RENT: "give up the machine that is ordered",
     Phase.BOOT: "give up the machine, or the place in the queue",
-    Phase.SHIP: "give back the machine, on which nothing was trained",
+    Phase.SHIP: "destroy the machine, on which nothing was trained",
     Phase.TRAIN: "save a checkpoint, download the outputs, destroy the machine",
     Phase.COLLECT: "download the outputs, destroy the machine",
     Phase.DESTROY: "the machine is being destroyed",
@@ -93,7 +93,7 @@ class Interrupts:
         self.phase: Phase | None = None
         """Phase of the run; None: unknown, or of several runs."""
         self.detach_words = ""
-        """What a detach does, where its phase does not say."""
+        """Effect of a detach, where its phase does not say."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first

@@ -138,7 +138,7 @@ def signal_end(cluster: Slurm, job: int, _node: str) -> None:
     [
         (cancel, "LOST", "was cancelled (scancel), but not by this launcher", 7),
         (preempt, "PREEMPTED", "was preempted by another job", 7),
-        (signal_end, "PREEMPTED", "was told to end (SIGTERM) before its time limit", 7),
+        (signal_end, "PREEMPTED", "received SIGTERM before its time limit", 7),
         (shorten, "LIMIT", "time limit", 9),
         (set_down, "LOST", "ended with its node, which failed or was set down", 7),
         (break_down, "LOST", "ended with its node", 7),

@@ -86,7 +86,7 @@ def _solve_coarsely(
     u: Tensor,
     conditions: Tensor,
 ) -> Tensor:
-    """Solve from fields on a grid with every so many points along an axis, and return it on theirs."""
+    """Solve from fields on a grid with every `times`-th point along an axis, and return it on theirs."""
     grid = tuple(u.shape[2:])
     coarse = tuple(points // times for points in grid)
     up, down = (

@@ -53,11 +53,11 @@ def read_groups(
     """
     train = task.train
     size = train.frames * train.channels * math.prod(train.grid)
-    most = max(1, values // (len(parameters) * size))
+    max_samples = max(1, values // (len(parameters) * size))
     nearest = torch.cdist(train.conditions.cpu(), parameters.cpu()).argmin(dim=1).numpy()
     for number in range(len(parameters)):
         rows = np.flatnonzero(nearest == number)
-        yield _read(task, rows[spaced(len(rows), most)], max(1, (1 << 21) // size), beat)
+        yield _read(task, rows[spaced(len(rows), max_samples)], max(1, (1 << 21) // size), beat)
 
 
 def _read(task: Task, rows: NDArray[np.int64], batch: int, beat: Callable[[], None]) -> Iterator[Tensor]:
@@ -66,9 +66,9 @@ def _read(task: Task, rows: NDArray[np.int64], batch: int, beat: Callable[[], No
         yield read_frames(task, rows[first : first + batch], task.train.frames).fields
 
 
-def spaced(count: int, most: int) -> NDArray[np.int64]:
-    """Return the numbers of `count` samples, or of `most` that are evenly spaced."""
-    return np.linspace(0, count - 1, max(1, min(count, most))).round().astype(int)
+def spaced(count: int, max_samples: int) -> NDArray[np.int64]:
+    """Return the numbers of `count` samples, or of `max_samples` that are evenly spaced."""
+    return np.linspace(0, count - 1, max(1, min(count, max_samples))).round().astype(int)
 
 
 @dataclass(frozen=True, kw_only=True)

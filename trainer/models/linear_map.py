@@ -27,7 +27,7 @@ _MAX_FREQUENCIES = {1: 128, 2: 32, 3: 16}
 _SURE = 0.3
 """Smallest factor that is taken for more than noise."""
 _LOG_OF_NOTHING = -30.0
-"""Logarithm of the smallest factor that is told from zero."""
+"""Logarithm of the smallest factor that counts as more than zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +253,10 @@ class ModeMap(nn.Module):
         waves = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
         low = np.flatnonzero(((waves >= first) & (waves < end)).all(axis=0))
         # Waves of the same number on axes with other points need not have the same length.
-        alike = len({*self.grid}) == 1
+        is_cube = len({*self.grid}) == 1
         shells = (
             np.unique(np.square(waves).sum(axis=0), return_inverse=True)[1]
-            if alike
+            if is_cube
             else np.arange(waves.shape[1])
         )
         return shells, low

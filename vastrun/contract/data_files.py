@@ -68,7 +68,7 @@ class SentFile:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReceipt:
-    """What a machine lacks of the contents that the launcher sends, by their index."""
+    """Contents that a machine lacks of those that the launcher sends, by their index."""
 
     missing: tuple[int, ...] = ()
     at: int = 0

@@ -163,7 +163,7 @@ class SlurmProvider:
         if box is None:
             folder = self._slurm.folder_of(instance.id)
             if folder != self._node.folder:
-                hint = "resume the run where that folder is; its job goes on until its lease ends"
+                hint = "resume the run where that folder is; its job continues until its lease ends"
                 raise AccountMismatchError(
                     f"the run's folder {folder} is not on {self._node.name}", hint=hint
                 )

@@ -36,7 +36,7 @@ _END_STATES: Mapping[str, tuple[Cause, str]] = {
     "FAILED": (Cause.HOST, "ended with an error of its batch script"),
     "REVOKED": (Cause.LOST, "was moved to another cluster"),
     # Its script ends by itself only when it is told to, or when its boxes are gone.
-    "COMPLETED": (Cause.PREEMPTED, "was told to end (SIGTERM) before its time limit"),
+    "COMPLETED": (Cause.PREEMPTED, "received SIGTERM before its time limit"),
 }
 REJECTED_HINT = (
     "vastrun config set slurm.sbatch '[--account=NAME]' names your account, and `sinfo` lists the partitions"

@@ -27,7 +27,7 @@ _UNNAMED_GPU = "gpu"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShare:
-    """A job's share of each node. Its text is an offer's id, such as `gpu/62min/16c/64000M/2xa100`."""
+    """A job's share of each node. Its text is an offer's id, for example `gpu/62min/16c/64000M/2xa100`."""
 
     partition: str
     minutes: int = 0

@@ -141,8 +141,8 @@ def _proofs(run: Run) -> Html | str:
 def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
-    others = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
-    links = {id_: element("a", id_, href=address_of(run)) for id_, run in others.items() if address_of}
+    linked = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
+    links = {id_: element("a", id_, href=address_of(run)) for id_, run in linked.items() if address_of}
     rows = [
         (
             links.get(attempt.run.id, attempt.run.id),
