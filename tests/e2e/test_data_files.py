@@ -126,7 +126,7 @@ def test_a_folder_that_git_ignores_is_sent_once_and_found_where_it_is_here(termi
 
     (terminal.folder / "job.yaml").write_text(LOCAL)
     plan = terminal.type("plan", "job.yaml")
-    assert "1 file, 7e-05 GB from this computer" in plan.out
+    assert "1 file, 70.0 kB from this computer" in plan.out
     assert "ignored" not in plan.err
     assert terminal.type("rehearse", "job.yaml", "--box", str(terminal.folder / "box")).exit_code == 0
     held = terminal.type("hold", "job.yaml", "--slots", "2", "-d")

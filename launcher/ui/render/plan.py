@@ -12,6 +12,7 @@ from vastrun.launcher.config.program_kinds import any_job_type
 from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import DataFile, JobSpec
+from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.market import UNMEASURED, Lease
 from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
@@ -99,7 +100,7 @@ def upload_text(plan: LaunchPlan) -> str:
 
     spec, offer = plan.spec, plan.offers[0]
     count = sum(1 for entry in spec.data if not entry.url for _ in local_files(entry))
-    text = f"{how_many(count, 'file')}, {spec.sent_gb:.3g} GB from this computer"
+    text = f"{how_many(count, 'file')}, {bytes_text(round(spec.sent_gb * 1e9))} from this computer"
     if not offer.sent_s:
         return text if count else ""
     mbps, cost = spec.sent_gb * spec.nodes * 8000 / offer.sent_s, data_usd(offer, offer.sent_s, spec.sent_gb)

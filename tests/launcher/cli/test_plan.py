@@ -310,7 +310,7 @@ def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(t
         file.truncate(5 * 10**8)
     files = "data=[{url: 'hf://datasets/lab/waves/a.h5', size: 9000000000}, {path: x}]"
     said = terminal.type("plan", str(terminal.job), "--set", files, "--set", "resources.disk_gb=20").stdout
-    sends = "1 file, 0.5 GB from this computer at 20 Mbit/s (assumed): 3m 20s, $0.056 of waiting; a bucket"
+    sends = "1 file, 500.0 MB from this computer at 20 Mbit/s (assumed): 3m 20s, $0.056 of waiting; a bucket"
     assert f"{sends} would take 1m 00s" in " ".join(said.split())
     assert "9 GB from the Hugging Face Hub: about 6m 00s and $0.100" in said
     assert "without a checksum: a.h5" in said
