@@ -146,6 +146,16 @@ def test_a_machine_that_comes_next_continues_from_the_folder_that_was_kept_while
     ]
 
 
+def on_the_next_machine(launched: list[Launched], folder: Path, saves: str) -> Launched:
+    """The program's second start, with the first snapshot of the first one, which was killed then."""
+    run = start(launched, folder / "first", saves, checkpoints={"every_s": 0.5})
+    eventually((run.box / layout.CHECKPOINTS / "latest.json").exists)
+    run.end()
+    box = folder / "second"
+    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
+    return start(launched, box, saves)
+
+
 @pytest.mark.parametrize(("begins", "is_warned"), [(1, True), (6, False)])
 def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
     begins: int, is_warned: bool, launched: list[Launched], tmp_path: Path
@@ -162,12 +172,7 @@ def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
         heart.beat(9)
         time.sleep(0 if restored else 60)
     """
-    run = start(launched, tmp_path / "first", saves, checkpoints={"every_s": 0.5})
-    eventually((run.box / layout.CHECKPOINTS / "latest.json").exists)
-    run.end()
-    box = tmp_path / "second"
-    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
-    outcome = (second := start(launched, box, saves)).outcome()
+    outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
     assert outcome.reason == "finished", second.log()
     assert outcome.restored == RestoredSnapshot(step=5, first_step=begins)
     warning = f"supervisor WARNING: restored at step 5, and the program began at step {begins}"
@@ -183,12 +188,7 @@ def test_a_restored_program_that_reports_no_steps_is_told_as_restored(
             Path("state.bin").write_bytes(b"weights")
             time.sleep(60)
     """
-    run = start(launched, tmp_path / "first", saves, checkpoints={"every_s": 0.5})
-    eventually((run.box / layout.CHECKPOINTS / "latest.json").exists)
-    run.end()
-    box = tmp_path / "second"
-    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
-    outcome = (second := start(launched, box, saves)).outcome()
+    outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
     assert outcome.restored == RestoredSnapshot(step=0), second.log()
 
 
