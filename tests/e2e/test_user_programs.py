@@ -102,7 +102,14 @@ CASES: Mapping[str, Case] = {
         files={"conf/local.yaml": "lr: 1"},
         ignored="conf/local.yaml",
         exit_code=5,
-        says=("conf/local.yaml", "ignored by git", "code.include"),
+        says=("conf/local.yaml", "ignored by git", "add data: [{path: code/conf}]"),
+    ),
+    "a folder that git ignores and the job names as its data": Case(
+        program="open('conf/local.yaml')",
+        files={"conf/local.yaml": "lr: 1"},
+        ignored="conf/local.yaml",
+        job={"data": [{"path": "code/conf"}]},
+        exit_code=0,
     ),
     "a file that git ignores and the job includes": Case(
         program="open('conf/local.yaml')",
