@@ -26,8 +26,8 @@ from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
 from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
-from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger
 

@@ -14,8 +14,9 @@ from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_t
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, is_retry_missing, lineage_of
+from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.logfeed import Feed, feed_of
-from vastrun.launcher.commands.queries import explain, row_of
+from vastrun.launcher.commands.queries import row_of
 from vastrun.launcher.core import Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError

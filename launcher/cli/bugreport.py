@@ -20,7 +20,7 @@ from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
-from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.errors import VastrunError

@@ -21,8 +21,9 @@ from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import lineage_of
+from vastrun.launcher.commands.explanation import Explanation, explain
 from vastrun.launcher.commands.plan import plan_of
-from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
+from vastrun.launcher.commands.queries import RunRow, row_of
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec

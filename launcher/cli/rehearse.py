@@ -15,8 +15,8 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
-from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
     FIT,

@@ -12,7 +12,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import batch_report_of, results_of, states_in
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import say, set_error_run, show, width
-from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.report import comparison_of, report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError

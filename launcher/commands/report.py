@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vastrun.launcher.commands.chains import lineage_of
-from vastrun.launcher.commands.queries import Explanation, RunRow, diary_of, explain, row_of
+from vastrun.launcher.commands.explanation import Explanation, explain
+from vastrun.launcher.commands.queries import RunRow, diary_of, row_of
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Phase, Run
 from vastrun.launcher.core.job import JobSpec

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vastrun.launcher.core import Phase, bills, errors
-from vastrun.launcher.decisions import policy, remaining_lease
+from vastrun.launcher.decisions import deadlines, policy
 from vastrun.launcher.flow.context import RunContext
 
 _PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
@@ -49,13 +49,13 @@ def check_account(context: RunContext) -> None:
 def report_left_to_lease(context: RunContext, error: errors.AccountMismatchError) -> None:
     """Report that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
-    lease = remaining_lease.estimate_remaining_lease(run, context.spec, context.now())
+    lease = deadlines.estimate_remaining_lease(run, context.spec, context.now())
     if lease is None:
         return
     with suppress(errors.StorageError):
         event = context.show_event(f"{error}; machine {run.instance_id} is left to its lease")
-        if not remaining_lease.is_left_to_lease(services.ledger.events(run.id)):
-            services.ledger.add_event(replace(event, told=remaining_lease.LEFT_TO_LEASE))
+        if not deadlines.is_left_to_lease(services.ledger.events(run.id)):
+            services.ledger.add_event(replace(event, told=deadlines.LEFT_TO_LEASE))
     context.notify(lease)
 
 

@@ -14,8 +14,8 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, Result
 from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
-from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, kinds_due
 from vastrun.launcher.ports import Ledger, Screen

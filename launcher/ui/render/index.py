@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from vastrun.contract import layout
 from vastrun.contract.records import as_json
 from vastrun.contract.scores import score_lines
-from vastrun.launcher.commands.queries import RunRow, missing_file, with_cost
+from vastrun.launcher.commands.explanation import missing_file
+from vastrun.launcher.commands.queries import RunRow, with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.runs import CodeRecord

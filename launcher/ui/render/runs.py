@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource, chains_of
+from vastrun.launcher.commands.explanation import Explanation
+from vastrun.launcher.commands.queries import RunDetail, RunRow, UsdSource, chains_of
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.runs import CodeOrigin, MachineState
-from vastrun.launcher.decisions.remaining_lease import RemainingLease
+from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document

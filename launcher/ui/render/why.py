@@ -9,7 +9,8 @@ from itertools import zip_longest
 from vastrun.contract.outcome import MachineReading, Outcome, RankEnd
 from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import PointState
-from vastrun.launcher.commands.queries import Explanation, RunRow
+from vastrun.launcher.commands.explanation import Explanation
+from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.left_out import bytes_text

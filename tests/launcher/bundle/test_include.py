@@ -10,7 +10,7 @@ import pytest
 from tests.jobs import command_job
 from tests.runs import a_run
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
-from vastrun.launcher.commands.queries import missing_file
+from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.errors import UsageError

@@ -9,12 +9,12 @@ from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.launcher.core import Event, Meter, Phase
 from vastrun.launcher.core.job import Limits
-from vastrun.launcher.decisions.policy import BOOT_S
-from vastrun.launcher.decisions.remaining_lease import (
+from vastrun.launcher.decisions.deadlines import (
     LEFT_TO_LEASE,
     estimate_remaining_lease,
     is_left_to_lease,
 )
+from vastrun.launcher.decisions.policy import BOOT_S
 
 NOW = 1_800_000_000.0
 OFFER = rtx_4090(usd_per_hour=3.6)

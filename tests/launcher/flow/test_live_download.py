@@ -16,7 +16,7 @@ from tests.launcher.faults import Fault
 from tests.launcher.world import World
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from vastrun.launcher.core.errors import NoRoomError, StorageError
 from vastrun.launcher.core.verdict import VERDICT_OF

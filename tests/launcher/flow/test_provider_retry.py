@@ -11,7 +11,7 @@ from tests.launcher.terminal import Market, Terminal
 from tests.slow import slow
 from vastrun.launcher.core import AccountStatus, Identity, Instance, RentalOrder
 from vastrun.launcher.core.errors import AuthError, BusyError
-from vastrun.launcher.decisions.remaining_lease import LEFT_TO_LEASE
+from vastrun.launcher.decisions.deadlines import LEFT_TO_LEASE
 from vastrun.launcher.ports import Abilities
 from vastrun.launcher.ui.render.amounts import moment
 

@@ -17,7 +17,8 @@ import pytest
 from tests.jobs import train_job
 from tests.runs import a_run
 from tests.waiting import LONGEST_S
-from vastrun.launcher.commands.queries import Explanation, RunRow
+from vastrun.launcher.commands.explanation import Explanation
+from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Cost, Phase, Proof, Run
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
