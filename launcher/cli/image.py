@@ -12,9 +12,8 @@ from vastrun.launcher.app import App
 from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
-from vastrun.launcher.image.daemon import LocalImage, connect, local_images, login_of, push
+from vastrun.launcher.image.daemon import connect, login_of, push
 from vastrun.launcher.image.lock import Lock, LockedImage, read_lock, write_lock
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import (
@@ -27,7 +26,6 @@ from vastrun.launcher.image.relock import (
     relock,
 )
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table
 
 _DIGEST_CHARACTERS = 19
@@ -102,22 +100,17 @@ def lock_command(app: App, images: tuple[str, ...]) -> None:
     new = lock_images(old, images, registry) if images else relock(old, registry)
     write_lock(app.image_lock, new)
     say(f"wrote {app.image_lock}", err=True)
-    say(images_text(new, (), ""))
+    say(images_text(new))
 
 
 @command.command("ls")
 @json_option
 @click.pass_obj
 def ls_command(app: App, as_json: bool) -> None:
-    """List the locked images, and the images in the local Docker."""
+    """List the locked images. Docker itself lists those that it has: docker image ls."""
     lock = read_lock(app.image_lock)
-    try:
-        here, note = local_images(connect()), ""
-    except ImageError as error:
-        here, note = [], str(error)
     locked = [ImageDocument.fill(image, variant=variant) for variant, image in lock.images.items()]
-    document = Images(locked=locked, here=here, note=note)
-    show(document, images_text(lock, here, note), as_json=as_json)
+    show(Images(locked=locked), images_text(lock), as_json=as_json)
 
 
 class ImageDocument(Document, LockedImage):
@@ -129,15 +122,13 @@ class ImageDocument(Document, LockedImage):
 
 
 class Images(Document):
-    """The images of the lock, and those on this computer."""
+    """The images of the lock."""
 
     locked: Sequence[ImageDocument]
-    here: Sequence[LocalImage]
-    note: str
 
 
-def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
-    """Write the locked images, and the images in the local Docker."""
+def images_text(lock: Lock) -> str:
+    """Write the locked images."""
     locked = [
         (
             variant,
@@ -150,18 +141,4 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         )
         for variant, image in lock.images.items()
     ]
-    parts = [table(("LOCKED", "IMAGE", "DIGEST", "MB", "NEEDS"), locked, right=(3,))]
-    built = [
-        (
-            image.variant,
-            image.reference or "<none>",
-            short(image.id, _DIGEST_CHARACTERS),
-            str(image.size_mb),
-            moment(image.created_at),
-        )
-        for image in here
-    ]
-    if built:
-        parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
-    parts += [note] if note else []
-    return "\n\n".join(parts)
+    return table(("LOCKED", "IMAGE", "DIGEST", "MB", "NEEDS"), locked, right=(3,))

@@ -237,12 +237,8 @@ class LocalImage:
     digests: tuple[str, ...]
     """Digests in the registries that have it."""
     variant: str
-    version: str
-    revision: str
     created_at: float
     """Epoch seconds."""
-    size_mb: int
-    """Unpacked."""
 
 
 def local_images(client: DockerClient) -> list[LocalImage]:
@@ -278,8 +274,5 @@ def _local(row: dict[str, Any], reference: str) -> LocalImage:
         id=row["Id"],
         digests=tuple(sorted({*digests, row["Id"]})),
         variant=labels[f"{LABEL}variant"],
-        version=labels.get(f"{LABEL}version", ""),
-        revision=labels.get("org.opencontainers.image.revision", ""),
         created_at=float(row.get("Created", 0)),
-        size_mb=round(row.get("Size", 0) / 1e6),
     )

@@ -43,11 +43,9 @@ def test_the_lock_is_listed_without_docker(lock: Path) -> None:
     end = vastrun("ls")
     assert end.exit_code == 0
     assert "cu126   pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime" in end.stdout
-    assert "there is no Docker on this computer" in end.stdout
     document = json.loads(vastrun("ls", "--json").stdout)
     assert [image["variant"] for image in document["locked"]] == ["cu130", "cu126"]
     assert document["locked"][0]["reference"] == shipped_lock().images["cu130"].reference
-    assert document["here"] == []
 
 
 def test_every_command_is_said_in_a_whole_sentence() -> None:
