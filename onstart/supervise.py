@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
@@ -85,7 +86,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     """Start the ranks, and restart them until no restart follows."""
     log = MergedLog(path=box / layout.LOG)
     program = shlex.join(job.program.argv or (job.program.module,))
-    log.say(f"starting {_shown(program)} on {job.ranks} rank(s)")
+    log.say(f"starting {_shown(program)} on {how_many(job.ranks, 'rank')}")
     log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     if lowers_debug(job, os.environ):
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
@@ -156,7 +157,7 @@ def _keep_native_stacks(
         )
     )
     if deleted:
-        log.say(f"deleted {deleted} core file(s); the stacks of the crash are in stacks/")
+        log.say(f"deleted {how_many(deleted, 'core file')}; the stacks of the crash are in stacks/")
 
 
 def _note_files(box: Path, job: Job, log: MergedLog) -> None:
@@ -184,10 +185,10 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
 def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
     if ended.reason == "finished":
         return f"stage {ended.stage} is over; start {start.number} of the ranks trains the next one"
-    fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
+    fewer = f"{start.world_size} of " if start.world_size < job.ranks else ""
     cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
     each = f" on each of {job.nodes} nodes" if job.nodes > 1 else ""
-    return f"restart {start.number} on {start.world_size}{fewer} rank(s){each}{cap}"
+    return f"restart {start.number} on {fewer}{how_many(job.ranks, 'rank')}{each}{cap}"
 
 
 def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.api.batches import request_stop, retry_points
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import results_of, row_in, states_in
@@ -18,7 +19,6 @@ from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
-from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
     BatchDetails,
     BatchDocument,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
@@ -43,7 +44,6 @@ from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIR
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.run_services import batch_services
-from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
     BatchPlanDocument,
     Results,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
@@ -21,7 +22,7 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
+from vastrun.launcher.ui.render.amounts import left_out_lines
 
 
 class PullDocument(Document):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import options
@@ -43,7 +44,7 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd
+from vastrun.launcher.ui.render.amounts import duration, rough, usd
 from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
 from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
@@ -154,7 +155,7 @@ def _cancel_ends(app: App, market: Provider, destroyed: Sequence[str] = ()) -> l
 def _all_of(word: str, names: Sequence[str]) -> str:
     if not names:
         return ""
-    return f"{word if len(names) == 1 else word + 's'} {', '.join(names)}"
+    return f"{how_many(len(names), word)}: {', '.join(names)}"
 
 
 def orphans_text(

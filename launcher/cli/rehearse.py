@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from vastrun.contract import layout
+from vastrun.contract.errors import how_many
 from vastrun.contract.gpus import PEAKS
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.app import App
@@ -45,7 +46,7 @@ from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
+from vastrun.launcher.ui.render.amounts import left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines

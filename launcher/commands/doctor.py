@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.commands import computer
 from vastrun.launcher.commands.reap import Owner, by_owner, leftover_ends, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus
@@ -97,7 +98,7 @@ def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
         runs = ledger.runs()
     except VastrunError as error:
         return None, _failure("ledger", error)
-    counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    counted = how_many(len(runs), "run")
     open_runs = len(ledger.runs(open_only=True))
     return ledger, Finding(name="ledger", health=Health.OK, text=f"{ledger.id}: {counted}, {open_runs} open")
 

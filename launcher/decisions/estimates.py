@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.batch import BudgetUse
@@ -65,7 +66,7 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
 
 def basis_text(forecast: Forecast) -> str:
     """Describe how the speed is known."""
-    runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
+    runs = how_many(forecast.runs, "run")
     if forecast.basis == "measured":
         return f"measured ({runs})"
     if forecast.basis == "roofline":

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from vastrun.contract import layout
+from vastrun.contract.errors import how_many
 from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
 from vastrun.launcher.core.left_out import bytes_text, file_text
@@ -73,7 +74,7 @@ def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> b
         return True
     before = context.user_request()
     size = bytes_text(sum(file.size for file in weights))
-    count = "1 file" if len(weights) == 1 else f"{len(weights)} files"
+    count = how_many(len(weights), "file")
     answer = context.services.ask_to_keep(
         f"{count} ({size})",
         lambda: context.now() >= until or context.user_request() is not before,
@@ -98,8 +99,7 @@ def _download(context: RunContext, max_bytes: Mapping[str | None, float]) -> Non
         context.report(f"the files could not be downloaded: {error}")
         return
     count, size = sum(each.files for each in fetched), sum(each.bytes for each in fetched)
-    noun = "file" if count == 1 else "files"
-    context.report(f"{count} {noun} more, not named in outputs: {bytes_text(size)}")
+    context.report(f"{how_many(count, 'more file')}, not named in outputs: {bytes_text(size)}")
     if damaged := [path for each in fetched for path in each.damaged]:
         context.report(f"not downloaded whole: {', '.join(damaged[:_MAX_NAMED])}")
 

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of
@@ -80,7 +81,7 @@ class PoolProvider:
                 offers.append(slot_offer(spec, machine.held, hours=self._hours(spec, machine.held)))
         if not offers:
             gpus = spec.resources.gpus
-            description = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
+            description = f"{how_many(gpus, 'GPU')}" if gpus else "a job without GPUs"
             none = (
                 "no machine is held" if spec.slot_on is None else f"{spec.slot_on} no longer holds a machine"
             )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.gpus import PEAKS, peak_of
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
@@ -130,8 +131,9 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
     gpus = len(matching_gpus(hardware, needed))
     kind = " or ".join(needed.gpu_names)
     size = f" with {needed.min_gpu_gb:g} GB" if needed.min_gpu_gb else ""
-    noun = "GPU" if needed.gpus == 1 else "GPUs"
-    wants_gpus = f"{needed.gpus} {noun}{f' of {kind}' if kind else ''}{size} needed, {gpus or 'none'} here"
+    wants_gpus = (
+        f"{how_many(needed.gpus, 'GPU')}{f' of {kind}' if kind else ''}{size} needed, {gpus or 'none'} here"
+    )
     known = (*PEAKS, *(gpu.name for gpu in hardware.gpus))
     unknown = [name for name in needed.gpu_names if not peak_of(name)]
     if near := [each for name in unknown for each in nearest_names(name, known)]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, verify
+from vastrun.contract.errors import how_many
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
 from vastrun.contract.outcome import (
     Check,
@@ -116,7 +117,7 @@ def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]
     logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:100]}
     found = {rank: (count_tracebacks(log), last_raised(log)) for rank, log in logs.items()}
     return tuple(
-        f"rank {rank} exited with code 0 and printed {count} traceback(s), the last: {last.exception}"
+        f"rank {rank} exited with 0 and printed {how_many(count, 'traceback')}, the last: {last.exception}"
         for rank, (count, last) in found.items()
         if count and last is not None
     )
@@ -190,7 +191,9 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
         return Check(name="files", holds=False, text=text)
     if not min(sizes):
         return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
-    return Check(name="files", holds=True, text=f"{len(sizes)} file(s) match {pattern}, {sum(sizes)} bytes")
+    return Check(
+        name="files", holds=True, text=f"{pattern} has {how_many(len(sizes), 'file')}, {sum(sizes)} bytes"
+    )
 
 
 def _matching_files(pattern: str, box: Path) -> list[Path]:

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     try:
         import wandb
     except ImportError:
-        print(f"W&B: {len(runs)} run(s) stay open: {sys.executable} has no wandb", flush=True)
+        print(f"W&B: runs stay open, {len(runs)} in all: {sys.executable} has no wandb", flush=True)
         return
     urls: dict[str, str] = {}
     for run in runs:

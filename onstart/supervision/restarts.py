@@ -71,7 +71,7 @@ def next_start(
     if world_size is None:
         where = " on each node" if job.nodes > 1 else ""
         return NoRestart(
-            why=f"{healthy_count or 0} GPU(s) respond, too few for this job's {job.ranks} ranks{where}"
+            why=f"too few GPUs respond for this job's {job.ranks} ranks{where}: {healthy_count or 0}"
         )
     start = Start(
         number=last.number + 1,

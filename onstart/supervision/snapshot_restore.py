@@ -26,6 +26,7 @@ from vastrun.contract.checkpoint_folder import (
     newest_first,
     verify,
 )
+from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.resume_command import plain_name
@@ -57,7 +58,7 @@ def newest_intact(folders: Sequence[Path], say: Callable[[str], None]) -> tuple[
                 say(f"checkpoint {checkpoint.name} is damaged and is skipped: {error}")
                 damaged += 1
     if damaged:
-        raise DamagedError(f"none of {damaged} checkpoint(s) is intact")
+        raise DamagedError(f"none of {how_many(damaged, 'checkpoint')} is intact")
     return None
 
 

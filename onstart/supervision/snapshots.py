@@ -21,6 +21,7 @@ from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
+from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
@@ -215,7 +216,7 @@ class Snapshots:
         self._known = _keys_of(look.files)
         self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if look.way(n) != "mapped"}
         self._linked[step] = linked
-        self.say(f"snapshot {name_of(step)}: {len(sums)} files, {size / 1e6:.1f} MB")
+        self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
     def _take(self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, Key]) -> None:
         """Link or copy each file into the part: the unchanged ones from the newest snapshot."""

@@ -100,7 +100,7 @@ def test_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_killed
         outcome = json.loads((terminal.folder / out / "details" / "outcome.json").read_text())
         assert [start["reason"] for start in outcome["starts"]] == ["signal", "finished"]
         assert "rank 2 was killed by SIGKILL" in outcome["starts"][0]["detail"]
-    assert "restart 1 on 2 rank(s) on each of 2 nodes" in done.err
+    assert "restart 1 on 2 ranks on each of 2 nodes" in done.err
     assert "resumes after step" in done.err
     assert "the ranks were restarted once" in terminal.type("why", "last").out
     assert terminal.leftovers() == []

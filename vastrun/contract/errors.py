@@ -39,3 +39,8 @@ class DeviceError(Exception):
 
 class WorkerDiedError(Exception):
     """A signal ended a process that read data, for instance when memory ran out: a restart may help."""
+
+
+def how_many(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 run`, `1,000 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.settings import SlurmSettings
@@ -149,7 +150,7 @@ def _unfit_reason(spec: JobSpec, partition: Partition, share: NodeShare | None, 
     if share is None:
         kinds = join_names(f"{gpus.count} x {gpus.kind or 'GPU'}" for gpus in partition.gpus) or "none"
         kind = f" of {' or '.join(resources.gpu_names)}" if resources.gpu_names else ""
-        return f"{resources.gpus} {'GPU' if resources.gpus == 1 else 'GPUs'}{kind} needed, {kinds} on a node"
+        return f"{how_many(resources.gpus, 'GPU')}{kind} needed, {kinds} on a node"
     max_hours, memory_gb = (partition.max_s or math.inf) / 3600, partition.memory_mb / 1000 or math.inf
     compared = (
         (spec.limits.hours, max_hours, "{:g} h needed, {:.3g} h allowed"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.core.gpus import has_memory, is_same_name, nearest_names
 from vastrun.launcher.core.job import JobSpec
@@ -136,7 +137,7 @@ def _constraints(spec: JobSpec, lock: Lock, now: float, market: Collection[str])
 def _machine(spec: JobSpec, lock: Lock, market: Collection[str]) -> Iterator[HardLimit]:
     needs, gpus = spec.resources, max(1, spec.resources.gpus)
     names = needs.gpu_names
-    yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    yield HardLimit("gpus", how_many(gpus, "GPU"), lambda row: row.gpus == gpus)
     is_known = any(_is_one_of(name, names) for name in market)
     near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
     yield HardLimit(

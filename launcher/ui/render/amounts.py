@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.core import LeftOutFiles
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd
@@ -58,11 +59,6 @@ def _mills(amount: float) -> int:
 def moment(at: float) -> str:
     """Write the local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def how_many(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 run`, `1,000 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def left_out_lines(left_out: LeftOutFiles) -> str:

@@ -7,6 +7,7 @@ from dataclasses import field
 from math import isnan
 from typing import Any, Self
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, SameResults
@@ -18,7 +19,7 @@ from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, Batch
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, rough, usd, usd_sum
 from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.ui.render.amounts import duration, how_many, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
 from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")

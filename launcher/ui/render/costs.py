@@ -7,6 +7,7 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.commands.reap import Owner
 from vastrun.launcher.core import Cost, Instance
@@ -18,7 +19,7 @@ from vastrun.launcher.cost.statement import CostReport, Reconciliation, Unclaime
 from vastrun.launcher.decisions.history import HostRecord
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import how_many, usd_parts, usd_sum
+from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
 from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import csv_cell, table
 

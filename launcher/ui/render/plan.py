@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config import program_of
@@ -29,7 +30,7 @@ from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, how_many, left_out_lines, usd
+from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import duration, how_many, moment, rough, usd
+from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import quote
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.batch.results import BatchReport, PointResult, batch_report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.batch import Batch
@@ -18,7 +19,7 @@ from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.amounts import duration, how_many, usd
+from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded, rounded_step, wants_logarithm
 from vastrun.launcher.ui.report.page import (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
 from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
+from vastrun.launcher.ui.render.amounts import duration, moment, usd
 from vastrun.launcher.ui.render.loglines import machine_lines
 from vastrun.launcher.ui.render.runs import progress_of
 from vastrun.launcher.ui.render.verdict import (

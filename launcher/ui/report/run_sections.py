@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.commands.explanation import Explanation
 from vastrun.launcher.commands.report import PhaseSpan, RunReport
 from vastrun.launcher.core import Phase, StepEnd
-from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
+from vastrun.launcher.ui.render.amounts import duration, usd_parts
 from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
 from vastrun.launcher.ui.render.verdict import cause_line
 from vastrun.launcher.ui.report import page

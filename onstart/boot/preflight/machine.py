@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vastrun.contract.errors import how_many
 from vastrun.contract.program import ProgramSpec
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
 
@@ -122,10 +123,10 @@ def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
 def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     if machine.nvidia_smi_fault:
         fault = machine.nvidia_smi_fault
-        return [f"the job needs {needs.gpus} GPUs, but nvidia-smi does not work here: {fault}"]
+        return [f"the job needs {how_many(needs.gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
     faults = []
     if len(machine.gpus) < needs.gpus:
-        faults.append(f"the job needs {needs.gpus} GPUs, this machine has {len(machine.gpus)}")
+        faults.append(f"the job needs {how_many(needs.gpus, 'GPU')}, this machine has {len(machine.gpus)}")
     for gpu in machine.gpus:
         checks = (
             (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),

@@ -214,9 +214,7 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
     spec = replace(command_job(), ranks=2)
     assert assess_run(found, spec).cause is None
     assert found.outcome is not None
-    printed = replace(
-        found, outcome=replace(found.outcome, printed_errors=("rank 0 printed 3 traceback(s)",))
-    )
+    printed = replace(found, outcome=replace(found.outcome, printed_errors=("rank 0 printed 3 tracebacks",)))
     assessment = assess_run(printed, spec)
     assert assessment.cause is Cause.CONTRADICTION
     assert "may lack what the program could not write: the disk was full" in assessment.detail
@@ -224,7 +222,7 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
 
 def test_tracebacks_of_a_command_that_succeeded_are_a_warning() -> None:
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
-    found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 traceback(s)",))
+    found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 tracebacks",))
     assessment = assess_run(found, replace(command_job(), ranks=2))
     assert assessment.cause is None
     assert {proof.name: proof.text for proof in assessment.proofs}["errors"].startswith("WARNING: rank 0")

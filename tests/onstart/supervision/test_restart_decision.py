@@ -163,11 +163,11 @@ def test_a_number_of_ranks_that_does_not_divide_the_batch_over_all_nodes_is_not_
 def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
     job = training(ranks=4, gpus=4)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 0))
-    assert found == NoRestart(why="0 GPU(s) respond, too few for this job's 4 ranks on each node")
+    assert found == NoRestart(why="too few GPUs respond for this job's 4 ranks on each node: 0")
 
 
 @pytest.mark.parametrize(("nodes", "where"), [(1, ""), (2, " on each node"), (3, " on each node")])
 def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str) -> None:
     job = training(ranks=4, gpus=4, nodes=nodes)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
-    assert found == NoRestart(why=f"0 GPU(s) respond, too few for this job's 4 ranks{where}")
+    assert found == NoRestart(why=f"too few GPUs respond for this job's 4 ranks{where}: 0")

@@ -42,7 +42,7 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     first, second = outcome.starts
     assert (first.reason, first.checkpoint, second.reason) == (reason, 10, "finished")
     assert "resumes after step 10" in run.log()
-    assert "supervisor restart 1 on 2 rank(s)" in run.log()
+    assert "supervisor restart 1 on 2 ranks" in run.log()
     assert run.losses() == pytest.approx(undisturbed, abs=CURVE)
     former = run.box / layout.STARTS / "0"
     assert json.loads((former / "ranks/rank-1.process.json").read_text())["exit_code"] == -signal.SIGKILL

@@ -157,7 +157,7 @@ def test_when_gpus_have_failed_the_most_that_divides_the_batch_goes_on_with_thos
     fewer = restarted(ended("device", micro_batch=2), job=job, last=last, healthy=three).start
     assert (fewer.world_size, fewer.gpus) == (2, ("GPU-a", "GPU-c"))
     assert fewer.micro_batch == 2  # that much fits: not the four of a rank's larger share
-    assert why_not(ended("device"), job=job, healthy=()) == "0 GPU(s) respond, too few for this job's 4 ranks"
+    assert why_not(ended("device"), job=job, healthy=()) == "too few GPUs respond for this job's 4 ranks: 0"
 
 
 def test_a_gpu_that_failed_is_not_used_again_where_the_machine_has_more_gpus_than_the_job_has_ranks() -> None:
@@ -171,7 +171,7 @@ def test_a_gpu_that_failed_is_not_used_again_where_the_machine_has_more_gpus_tha
 def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
     job = read_as(Job, job_of(gpus=2, restarts={"host": 1}))
     assert why_not(ended("device"), job=job, healthy=("GPU-a",)) == (
-        "1 GPU(s) respond, too few for this job's 2 ranks"
+        "too few GPUs respond for this job's 2 ranks: 1"
     )
     both = ("GPU-a", "GPU-b")
     start = restarted(ended("device"), job=job, healthy=both).start

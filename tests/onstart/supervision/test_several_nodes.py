@@ -79,7 +79,7 @@ def test_all_ranks_begin_again_when_one_was_killed_and_every_node_tells_the_same
         assert (outcome.reason, outcome.world_size) == ("finished", 2)
         assert reasons(outcome) == ["signal", "finished"]
         assert outcome.starts[0].detail.startswith("rank 1 was killed by SIGKILL")
-        assert "supervisor restart 1 on 1 rank(s) on each of 2 nodes" in node.log()
+        assert "supervisor restart 1 on 1 rank on each of 2 nodes" in node.log()
         assert (node.box / layout.STARTS / "0").is_dir()
     assert [start.checkpoint for start in both[0].outcome().starts] == [10, 11]
 

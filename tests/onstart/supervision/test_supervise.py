@@ -237,5 +237,5 @@ def test_a_checkpoint_whose_name_is_not_unicode_is_stored_and_the_run_succeeds(l
         checkpoints={"files": "checkpoints/*"},
     )
     assert (run.wait(), run.outcome().reason) == (0, "finished")
-    assert "supervisor snapshot step-000007: 1 files, 0.0 MB" in run.log()
+    assert "supervisor snapshot step-000007: 1 file, 0.0 MB" in run.log()
     assert run.outcome().checkpoint is not None
