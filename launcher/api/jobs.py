@@ -50,7 +50,9 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
     Raises UsageError if its file cannot be read, or a mapping has values that YAML cannot hold.
     """
     if isinstance(job, JobSpec):
-        values = asdict(job)
+        # Files of this computer are measured anew: a launch sends what is there then.
+        data = [file if file.url else replace(file, sha256=None, size=None) for file in job.data]
+        values = asdict(replace(job, data=tuple(data)))
         return JobText(
             text=json.dumps({field.name: values[field.name] for field in job_fields(job)}),
             name=what,

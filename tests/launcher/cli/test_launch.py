@@ -275,6 +275,18 @@ def test_a_run_continues_with_its_own_job_where_none_is_named(terminal: Terminal
     assert (job.limits.usd, job.limits.hours) == (3.0, 2.0)
 
 
+def test_its_files_of_this_computer_are_those_that_are_there_now(terminal: Terminal) -> None:
+    corpus = terminal.folder / "corpus.txt"
+    corpus.write_text("words\n")
+    terminal.job.write_text(f"{terminal.job.read_text()}data: [{{path: {corpus}}}]\n")
+    assert terminal.launch().exit_code == 0
+    corpus.write_text("more words\n")
+    end = terminal.type("launch", "--from", "last", "-y")
+    assert end.exit_code == 0, end.output
+    sizes = [read_job(run.spec_json).data[0].size for run in terminal.ledger.runs()]
+    assert sizes == [11, 6]
+
+
 def test_it_has_the_limits_that_were_set_before_its_attempts_shared_them(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
     terminal.launch("--set", "retry.signal=1")
