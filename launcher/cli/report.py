@@ -174,7 +174,7 @@ def _change(difference: Difference) -> str:
     change = difference.change
     if change is None:
         return ""
-    return f"{change:+.1%}" if abs(change) < 10 else f"{change + 1:.0f}x"
+    return f"{change:+.1%}" if abs(change) < 10 else f"{change + 1:.3g}x"
 
 
 @click.command("why")

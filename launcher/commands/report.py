@@ -14,7 +14,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.comparison import ComparedRun
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.gate.pictures import Picture
-from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.folder import Outputs, lost_metrics
 from vastrun.launcher.outputs.index import log_head, log_tail, pictures_in, series_in, stack_in
 from vastrun.launcher.ports import Ledger
 
@@ -86,6 +86,7 @@ def comparison_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
         seconds=(run.ended_at or now) - run.created_at,
         metrics={
             **{series.name: series.last for series in series_in(outputs)},
+            **dict.fromkeys(lost_metrics(outputs.folder), "nan"),
             **{f"scores.{name}": value for name, value in scores.items()},
         },
         code=outputs.code(),

@@ -30,6 +30,8 @@ class Evidence:
     """Files that were not downloaded intact, or are invalid; None before the download."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files that were not offered for download."""
+    lost_metrics: tuple[str, ...] = ()
+    """Names of the metrics that end in no finite number."""
     nonsense: str = ""
     """Invalid part of the evidence; empty: none."""
 

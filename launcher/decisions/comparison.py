@@ -28,8 +28,8 @@ class ComparedRun:
     usd_per_hour: float
     seconds: float
     """Seconds from its start to its end, or until now."""
-    metrics: Mapping[str, float]
-    """Scores, and the last value of each metric, by name."""
+    metrics: Mapping[str, Value]
+    """Scores, and the last value of each metric, by name; `nan`: it is no finite number."""
     code: CodeRecord | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the machine's Python and of its packages."""

@@ -167,6 +167,9 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
         ]
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
+    if evidence.lost_metrics and spec.command is not None:
+        text = f"WARNING: not a finite number at the end: {', '.join(evidence.lost_metrics[:3])}"
+        proofs += [Proof(name="metrics", holds=True, text=text)]
     if evidence.damaged is not None:
         proofs += [_outputs(evidence.damaged, left_out_text(evidence.left_out))]
     return proofs

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -89,6 +90,15 @@ def parse_record(line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def lost_names(lines: Iterable[bytes]) -> tuple[str, ...]:
+    """Return the names whose last value is no finite number, such as the loss of a program that diverged."""
+    newest: dict[str, object] = {}
+    for record in map(parse_record, lines):
+        newest |= {name: value for name, value in record.items() if is_printable_name(name)}
+    lost = (name for name, value in newest.items() if value is None or isinstance(value, float))
+    return tuple(islice((name for name in lost if parse_number(newest[name]) is None), caps.SERIES))
 
 
 def parse_number(value: object) -> float | None:

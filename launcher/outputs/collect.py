@@ -22,7 +22,7 @@ from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs import disk
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from vastrun.launcher.outputs.folder import place_of
+from vastrun.launcher.outputs.folder import lost_metrics, place_of
 from vastrun.launcher.ports import Remote
 
 _WITHOUT_CHECKSUM = (
@@ -68,7 +68,7 @@ def collect(
         damaged=tuple(damaged),
     )
     return CollectResult(
-        evidence=replace(evidence, left_out=listing.left_out),
+        evidence=replace(evidence, left_out=listing.left_out, lost_metrics=lost_metrics(out)),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         renamed={

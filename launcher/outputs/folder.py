@@ -16,7 +16,7 @@ from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import parse_left_out
-from vastrun.launcher.gate.metrics import parse_point, parse_records
+from vastrun.launcher.gate.metrics import lost_names, parse_point, parse_records
 
 CHUNK = 1 << 20
 OWN, DETAILS = "outputs", "details"
@@ -158,6 +158,12 @@ class Outputs:
         """Return a small file, up to its size limit."""
         with self.path(box_path).open("rb") as file:
             return file.read(caps.SMALL_FILES[box_path])
+
+
+def lost_metrics(folder: Path) -> tuple[str, ...]:
+    """Return the names of the metrics in a folder of outputs that end in no finite number."""
+    lines = GrowingFile(place_of(folder, layout.METRICS), last_lines=1000).more()
+    return lost_names(line.encode() for line in lines.splitlines())
 
 
 class GrowingFile:

@@ -228,6 +228,15 @@ def test_tracebacks_of_a_command_that_succeeded_are_a_warning() -> None:
     assert {proof.name: proof.text for proof in assessment.proofs}["errors"].startswith("WARNING: rank 0")
 
 
+def test_a_metric_of_a_command_that_ends_in_no_number_is_a_warning() -> None:
+    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
+    found = replace(good(kind="command", checks=checks), lost_metrics=("loss",))
+    assessment = assess_run(found, replace(command_job(), ranks=2))
+    assert assessment.cause is None
+    warning = {proof.name: proof.text for proof in assessment.proofs}["metrics"]
+    assert warning == "WARNING: not a finite number at the end: loss"
+
+
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:
     fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
     survived = (record("device", "rank 1 failed: GPU 1 is lost"), record("finished", ""))

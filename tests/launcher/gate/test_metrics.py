@@ -11,6 +11,7 @@ from vastrun.launcher.gate.metrics import (
     SERIES_POINTS,
     Series,
     is_printable_name,
+    lost_names,
     parse_number,
     parse_point,
     parse_record,
@@ -127,6 +128,12 @@ def test_a_value_that_is_told_and_no_number_is_nan_and_one_that_is_not_told_is_n
     assert said is not None and said[0] == 7 and math.isnan(said[1])
     assert parse_point(line(step=7, loss=1.0), "accuracy") is None
     assert parse_point(line(step=7, accuracy=0.5), "accuracy") == (7, 0.5)
+
+
+def test_a_name_whose_last_value_is_no_finite_number_is_lost() -> None:
+    lines = [b'{"step": 1, "loss": null, "lr": 1}', b"nonsense", b'{"step": 2, "loss": 2, "lr": NaN}']
+    assert lost_names(lines) == ("lr",)
+    assert lost_names([*lines, b'{"step": 3, "loss": null, "\\u001b": null}']) == ("loss", "lr")
 
 
 def test_a_line_is_read_up_to_its_longest_length_and_must_be_an_object() -> None:
