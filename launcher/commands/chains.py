@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_HOST_RETRIES = 3
 """Number of further machines that a launch tries when each fails before training starts."""
+NO_OTHER = "no other attempt"
 _MIN_USD = 0.01
 _FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
@@ -125,7 +126,7 @@ def _budget_shortfall(spec: JobSpec, last: Run, spent_usd: float) -> str:
         return ""
     machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return (
-        f"no other attempt: {usd(left_usd)} of limits.usd is left; startup of {machines} plus one minute of "
+        f"{NO_OTHER}: {usd(left_usd)} of limits.usd is left; startup of {machines} plus one minute of "
         f"training costs {usd(min_usd)}"
     )
 
@@ -136,7 +137,7 @@ def _time_shortfall(spec: JobSpec, now: float) -> str:
     if deadline is None or deadline - now >= min_s:
         return ""
     return (
-        f"no other attempt: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "
+        f"{NO_OTHER}: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "
         f"one minute of training need {min_s:.0f} s"
     )
 

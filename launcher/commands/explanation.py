@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.chains import continuation_of, has_checkpoint
+from vastrun.launcher.commands.chains import NO_OTHER, continuation_of, has_checkpoint
 from vastrun.launcher.commands.queries import RunRow, diary_of, lease_end, row_of
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import (
@@ -56,6 +56,8 @@ class Explanation:
     """Files of its program that are not on this computer."""
     idle_gpus: str = ""
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
+    not_retried: str = ""
+    """Sentence on another attempt that was due and not begun, and why; empty: none was."""
     slow_machine: str = ""
     """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
     code: CodeRecord | None = None
@@ -99,6 +101,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
         slow_machine=_last_text(events, SLOW_MACHINE),
+        not_retried="" if continuation_of(ledger, run) else _last_text(events, NO_OTHER),
         advice=_advice(ledger, run),
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,

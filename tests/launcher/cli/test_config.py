@@ -156,6 +156,8 @@ def test_a_retry_that_a_budget_has_no_room_for_is_not_begun_and_that_is_told(tmp
     result = terminal.launch()
     assert result.exit_code == 5
     assert "no other attempt: all runs: $" in result.stderr
+    told = terminal.type("why", "last").stdout
+    assert "retry    no other attempt: all runs: $" in told and "vastrun resume " in told
     assert len(terminal.ledger.runs()) == 1 and terminal.machines() == 0
 
 
