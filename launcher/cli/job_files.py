@@ -134,8 +134,10 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
             for name in _named_programs(spec):
                 tail = f"/{posixpath.normpath(name)}"  # a script may change its folder first
-                if not spec.setup and "$" not in name and not any(f"/{p}".endswith(tail) for p in tree.paths):
-                    near = difflib.get_close_matches(name, tree.paths, n=1)
+                if "$" in name or any(f"/{path}".endswith(tail) for path in tree.paths):
+                    continue
+                near = difflib.get_close_matches(name, tree.paths, n=1)
+                if near or not spec.setup:  # it may make programs, hardly one with almost the same name
                     hint = f"; did you mean {near[0]}?" if near else ""
                     yield f"command: {name} is not among the files that are uploaded{hint}"
     ignored = "ignored by git, so not uploaded, and the code names {them}; "
