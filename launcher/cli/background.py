@@ -169,7 +169,7 @@ def detached_text(
         [
             f"{name} continues in the background: {driver}",
             f"  {what} the outputs, destroys machines and starts retries. This terminal may be closed.",
-            "  If this computer sleeps, a training continues; the driver continues when it wakes.",
+            "  If this computer sleeps, rented machines continue; the driver continues when it wakes.",
             f"  {outputs}",
             f"  {_checkpoints(pushed_to)}",
             f"  {_notified(notifies)}",
@@ -183,8 +183,8 @@ def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> 
     `collect_s`: None: unknown; `ends_at`: latest epoch seconds at which the machine destroys itself.
     """
     if collect_s is None:
-        return "If it is off when a run ends, the machine keeps the outputs for limits.collect_s."
-    head = "If it is off when training ends, the machine keeps the outputs"
+        return "If it is off when a run ends, a rented machine keeps the outputs for limits.collect_s."
+    head = "If it is off when training ends, a rented machine keeps the outputs"
     if ends_at is not None and ends_at - now <= collect_s:
         return f"{head} until {moment(ends_at)} (limits)."
     latest = "" if ends_at is None else f", until {moment(ends_at)} at the latest"

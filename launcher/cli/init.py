@@ -98,13 +98,14 @@ def write_job_file(
 
     `folder`: of the code, in which the job file comes to lie. Raises UsageError.
     """
-    if job_file.exists() and not force:
-        raise UsageError(f"{job_file} exists already", hint="name another file with --output, or use --force")
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"--name: {NAME_EXPECTED}, got {name!r}")
     try:
         path = script or next((usual for usual in _USUAL_PROGRAMS if (folder / usual).is_file()), None)
         program = None if path is None else _program(folder, path)
+        if job_file.exists() and not force:
+            hint = "name another file with --output, or use --force"
+            raise UsageError(f"{job_file} exists already", hint=hint)
         if program is None:
             text = kind_job(all_kinds()[0], name or job_name(folder.resolve().name))
         else:
@@ -115,8 +116,9 @@ def write_job_file(
                 setup_notes=list(setup_notes(folder)),
             )
         schema = job_file.parent / SCHEMA_FILE
-        _refuse_odd_targets(schema.parent, schema, job_file)
+        _refuse_odd_targets(schema.parent, schema, schema.parent / ".gitignore", job_file)
         schema.parent.mkdir(exist_ok=True)
+        (schema.parent / ".gitignore").write_text("*\n")
         schema.write_text(to_text(file_schema("job", page(PAGES["job"]))), encoding="utf-8")
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:

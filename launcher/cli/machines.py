@@ -166,7 +166,7 @@ def orphans_text(
     `left`: open runs whose machines are left to their leases.
     """
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
-    parts = [_table(mine, now) if mine else "every machine that vastrun rented belongs to an open run"]
+    parts = [_table(mine, now) if mine else "every machine of this ledger belongs to an open run"]
     ghosts = ", ".join(one_line(orphan.instance.id) for orphan in mine if orphan.is_ghost)
     if ghosts:
         parts.append(

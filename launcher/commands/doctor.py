@@ -224,7 +224,7 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
         yield Finding(name=label, health=Health.WARN, text=text, fix=fix)
     else:
         yield Finding(
-            name=label, health=Health.OK, text="every machine that vastrun rented belongs to an open run"
+            name=label, health=Health.OK, text="every machine of this ledger belongs to an open run"
         )
     for owner, found_machines in by_owner(found):
         ids = ", ".join(orphan.instance.id for orphan in found_machines)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
+from vastrun.contract.errors import how_many
 from vastrun.launcher.core import Cause, DataContents, Instance, Phase, errors
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
@@ -107,7 +108,7 @@ def collect(context: RunContext) -> PhaseResult:
         ),
     )
     assessment = assess(context, collected.evidence)
-    context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    context.report(f"{how_many(collected.files, 'file')}, {collected.bytes / 1e6:.1f} MB")
     if collected.log_bytes_not_shown > 100_000:
         megabytes = collected.log_bytes_not_shown / 1e6
         context.report(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")

@@ -293,9 +293,8 @@ class SqlLedger:
         since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
         free_s = max(0.0, holder["until"] - self._db.now())
         return HeldError(
-            f"{what} is driven by another launcher: process {number} on {host}, since {since}; "
-            f"if it is dead, try again in {free_s:.0f} s",
-            hint=hint,
+            f"{what} is driven by another launcher: process {number} on {host}, since {since}",
+            hint=f"{hint}; if it is dead, try again in {free_s:.0f} s",
         )
 
     def _name(self, run_id: str) -> str:
