@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vastrun.launcher.app import App
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import Screen
+from vastrun.launcher.guard import InterruptiblePort
+from vastrun.launcher.ports import Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ def services_of(
     notifier: Sender | None = None,
 ) -> Services:
     """Make what drives one run, for a user at a terminal or as one of many, which share a provider."""
+    market = (app.provider if isinstance(requests, Interrupts) else app.shared_provider)(provider)
     made = Services(
-        provider=(app.provider if isinstance(requests, Interrupts) else app.shared_provider)(provider),
+        provider=cast("Provider", InterruptiblePort(market, app.provider_clock)),
         ledger=app.driver_ledger(),
         clock=requests,
         packer=app.packer(origin),
