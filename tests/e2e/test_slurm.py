@@ -167,6 +167,31 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
 
 
 @pytest.mark.slow
+def test_a_run_whose_folder_is_not_here_is_not_lost_and_is_judged_where_it_is(
+    user: Terminal, cluster: Slurm
+) -> None:
+    launch = user.start(*WAITS)
+    launch.shows("step 3")
+    job, _ = job_of(user, cluster)
+    launch.kill()
+    cancel(cluster, job, "")
+    eventually(lambda: not cluster.run("squeue", "-h"), what="the end of the job")
+    folder = user.state / "vastrun" / "slurm"
+    folder.rename(folder.with_name("away"))
+    refused = user.type("resume", "last")
+    assert refused.exit_code == 4
+    assert f"the run's folder {folder} (slurm.folder when it began) is not on this computer" in refused.err
+    assert user.status()["run"]["phase"] == "train"
+
+    folder.with_name("away").rename(folder)
+    done = user.type("resume", "last")
+
+    assert "was cancelled (scancel), but not by this launcher" in done.out
+    assert "step 3" in (user.outputs() / "log.txt").read_text()
+    assert left(user, cluster) == []
+
+
+@pytest.mark.slow
 def test_a_slurmd_that_is_killed_and_comes_back_ends_no_training(user: Terminal, cluster: Slurm) -> None:
     launch = user.start(*WAITS)
     launch.shows("step 3")

@@ -34,7 +34,7 @@ from vastrun.launcher.providers.slurm.batch import (
     end_of,
     wait_reason,
 )
-from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
+from vastrun.launcher.providers.slurm.commands import ORDERS, SlurmCommands, SlurmQueue, first_node_id
 from vastrun.launcher.providers.slurm.login_node import LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
@@ -155,18 +155,14 @@ class SlurmProvider:
         """Return a shell on the job's node; for an ended job, in its box on the shared disk."""
         queue = self._slurm.recent_queue()
         job, box = queue.job(instance.id), queue.box(instance.id)
+        if job is None or not job.is_pending:
+            self._require_folder(instance.id, queue)
         if box is None and (job is None or job.is_over):
             raise GoneError(f"there is no job {instance.id}")
         # Unreachable, not failed: a queue may take days, and only the user's limits end the wait.
         if job is not None and job.is_pending:
             raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:
-            folder = self._slurm.folder_of(instance.id)
-            if folder != self._node.folder:
-                hint = "resume the run where that folder is; its job continues until its lease ends"
-                raise AccountMismatchError(
-                    f"the run's folder {folder} is not on {self._node.name}", hint=hint
-                )
             raise UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
@@ -192,7 +188,25 @@ class SlurmProvider:
             self._slurm.release_node(instance_id)  # only node 0 ends the job
         else:
             self._end_job(instance_id)
+        self._require_folder(instance_id, queue)
         self._slurm.remove(instance_id)
+
+    def _require_folder(self, instance_id: str, queue: SlurmQueue) -> None:
+        """Raise AccountMismatchError where the folder of an open run is not on the login node.
+
+        Raises UnreachableError while the job runs, and by the settings the folder should be there.
+        """
+        if instance_id not in queue.hidden:
+            return
+        job, folder = queue.job(instance_id), self._slurm.folder_of(instance_id)
+        text = f"the run's folder {folder} (slurm.folder when it began) is not on {self._node.name}"
+        if job is not None and not job.is_over and folder == self._node.folder:
+            raise UnreachableError(text)
+        raise AccountMismatchError(
+            text,
+            hint="resume it where that folder is; a job that still runs ends by its lease. If the folder is "
+            f"lost: mkdir -p {folder}/{ORDERS}, and the run ends as LOST",
+        )
 
     def _end_job(self, instance_id: str) -> None:
         began, cancelled = self._uptime(), False
