@@ -7,29 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import Any
-
-from vastrun.launcher.ports import Abilities
 
 INTERVAL_S = 1.0
 """Seconds between two calls."""
-_MAY_BE_LEFT = frozenset(
-    (
-        "search",
-        "instances",
-        "machine",
-        "connect",
-        "destroy",
-        "identity",
-        "instances_for",
-        "end_of",
-        "host_log",
-    )
-)
-"""Calls of a provider that lose nothing when their answer is not waited for: they change nothing, or are
-repeated. An order is not among them: its answer names what is rented."""
 
 
 class GuardThread:
@@ -121,29 +102,6 @@ class InterruptibleClock:
         try:
             while not wait((answer,), INTERVAL_S / 4).done:
                 check()
-        except BaseException:
+        finally:
             is_left.set()
-            raise
         return answer.result()
-
-
-class InterruptiblePort:
-    """A provider, or an ability of one, whose calls end with what the check of the calling thread raises.
-
-    Those whose answer must not be lost are waited for.
-    """
-
-    def __init__(self, real: Any, clock: InterruptibleClock) -> None:
-        self._real, self._clock = real, clock
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._real, name)
-        return partial(self._clock.call, value) if name in _MAY_BE_LEFT else value
-
-    @property
-    def abilities(self) -> Abilities:
-        """Optional abilities, whose calls end so, too."""
-        able: Abilities = self._real.abilities
-        ports = {name: getattr(able, name) for name in ("account", "identity", "by_run", "host_log")}
-        ports = {name: InterruptiblePort(port, self._clock) for name, port in ports.items() if port}
-        return replace(able, **ports, end_of=able.end_of and partial(self._clock.call, able.end_of))

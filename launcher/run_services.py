@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from vastrun.launcher.app import App
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.guard import InterruptiblePort
-from vastrun.launcher.ports import Provider, Screen
+from vastrun.launcher.ports import Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -112,9 +111,8 @@ def services_of(
     notifier: Sender | None = None,
 ) -> Services:
     """Make what drives one run, for a user at a terminal or as one of many, which share a provider."""
-    market = (app.provider if isinstance(requests, Interrupts) else app.shared_provider)(provider)
     made = Services(
-        provider=cast("Provider", InterruptiblePort(market, app.provider_clock)),
+        provider=(app.provider if isinstance(requests, Interrupts) else app.shared_provider)(provider),
         ledger=app.driver_ledger(),
         clock=requests,
         packer=app.packer(origin),
@@ -128,6 +126,7 @@ def services_of(
         budgets=app.budgets,
         guard=app.guard.guarding,
         interrupting=app.provider_clock.interrupting,
+        call_interruptibly=app.provider_clock.call,
     )
     if not isinstance(requests, Interrupts):
         return made

@@ -4,7 +4,6 @@ import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.waiting import LONGEST_S
 from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.guard import InterruptibleClock, InterruptiblePort
+from vastrun.launcher.guard import InterruptibleClock
 
 ANSWER_S = 2.0
 """Seconds after which a launcher has left, or begun to end the run."""
@@ -81,9 +80,9 @@ class PatientWorld(World):
     """Its provider is asked as launchers ask theirs, and may be silent for long."""
 
     def services(self, who: str | None = None) -> Services:
-        made, clock = super().services(who), InterruptibleClock(self.clock.now)
-        provider: Any = InterruptiblePort(made.provider, clock)
-        return replace(made, provider=provider, interrupting=clock.interrupting)
+        clock = InterruptibleClock(self.clock.now)
+        interrupting, call = clock.interrupting, clock.call
+        return replace(super().services(who), interrupting=interrupting, call_interruptibly=call)
 
 
 @pytest.mark.parametrize("request_", [UserRequest.DETACH, UserRequest.DESTROY])
