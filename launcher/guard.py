@@ -78,10 +78,8 @@ class InterruptibleClock:
                 check()
 
     def call(self, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Return what `act` returns in another thread. Raises what it raises, or the check of this thread.
-
-        `act` is then left to itself, and its next sleep ends it.
-        """
+        """Return what `act` returns in another thread. Raises what it raises, or the check of this thread:
+        then `act` is left to itself, and its next sleep ends it."""
         check = getattr(self._thread, "check", None)
         if check is None:
             return act(*args, **options)

@@ -28,8 +28,6 @@ _STOP_WORDS: Mapping[Phase | None, str] = {
     Phase.ENDED: "no other attempt is started",
 }
 """What a stop does in a phase; None: in an unknown one, and for many runs at once."""
-_HAS_OUTPUTS = (None, Phase.TRAIN, Phase.COLLECT)
-"""Phases in which a stop now is more than a stop."""
 _DETACH_WORDS: Mapping[Phase | None, str] = {
     Phase.RENT: ", once an order that was sent is answered",
     Phase.BOOT: "; the place in a queue is kept",
@@ -82,10 +80,10 @@ def answer_text(request: UserRequest, phase: Phase | None, detach_words: str = "
 
 
 def _words(request: UserRequest, phase: Phase | None, detach_words: str) -> str:
-    if request is not UserRequest.DETACH and (request is UserRequest.STOP or phase not in _HAS_OUTPUTS):
-        return _STOP_WORDS[phase]
-    if request is UserRequest.DESTROY:
+    if request is UserRequest.DESTROY and phase in (None, Phase.TRAIN, Phase.COLLECT):  # there are outputs
         return "destroy the machine now, without the rest of its outputs"
+    if request is not UserRequest.DETACH:
+        return _STOP_WORDS[phase]
     return detach_words or f"continue without this command{_DETACH_WORDS.get(phase, '')}"
 
 

@@ -172,10 +172,8 @@ class SlurmProvider:
         self._slurm.remove(instance_id)
 
     def _require_folder(self, instance_id: str, queue: SlurmQueue) -> None:
-        """Raise AccountMismatchError where the folder of an open run is not on the login node.
-
-        Raises UnreachableError while the job runs, and by the settings the folder should be there.
-        """
+        """Raise AccountMismatchError where the folder of an open run is not here; UnreachableError while the
+        job runs, and by the settings it should be."""
         if instance_id not in queue.hidden:
             return
         job, folder = queue.job(instance_id), self._slurm.folder_of(instance_id)

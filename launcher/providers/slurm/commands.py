@@ -120,8 +120,8 @@ class SlurmCommands:
         """Return those whose folder is not on the login node: only where it is, a box without one is gone."""
         folders = {self.folder_of(one) for one in instance_ids}
         # Each job was submitted from there; an empty folder may be where a disk is not mounted.
-        there = f'[ -e "$folder/{ORDERS}" ] || echo "$folder"'
-        asked = f"for folder in {shlex.join(sorted(folders))}; do {there}; done"
+        test = f'[ -e "$folder/{ORDERS}" ] || echo "$folder"'
+        asked = f"for folder in {shlex.join(sorted(folders))}; do {test}; done"
         missing = self._node.query(asked).splitlines() if folders else ()
         return [one for one in instance_ids if self.folder_of(one) in missing]
 
