@@ -210,7 +210,7 @@ class App:
             python=self.python,
             image_lock=self._lock,
             speeds=self._speeds,
-            runs=lambda: self.driver_ledger().runs(open_only=True),
+            runs=lambda: self.driver_ledger().runs(open_only=True, members=True),
             provider=self.shared_provider if many_runs else self.provider,
             settings=self.settings,
             rate_limits=None if team is None else team.rate_limits,

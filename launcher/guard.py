@@ -1,11 +1,13 @@
-"""Guards of a driven run: a function that is called each second, and one that ends waits."""
+"""Guards of a driven run: a function that is called each second, and one that ends waits and calls."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
+from typing import Any
 
 INTERVAL_S = 1.0
 """Seconds between two calls."""
@@ -74,3 +76,30 @@ class InterruptibleClock:
             time.sleep(min(left_s, INTERVAL_S / 4))
             if check is not None:
                 check()
+
+    def call(self, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Return what `act` returns in another thread. Raises what it raises, or the check of this thread:
+        then `act` is left to itself, and its next sleep ends it."""
+        check = getattr(self._thread, "check", None)
+        if check is None:
+            return act(*args, **options)
+        answer, is_left = Future[Any](), threading.Event()
+
+        def check_left() -> None:
+            if is_left.is_set():
+                raise CancelledError
+
+        def work() -> None:
+            try:
+                with self.interrupting(check_left):
+                    answer.set_result(act(*args, **options))
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="provider", daemon=True).start()
+        try:
+            while not wait((answer,), INTERVAL_S / 4).done:
+                check()
+        finally:
+            is_left.set()
+        return answer.result()

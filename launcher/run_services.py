@@ -126,6 +126,7 @@ def services_of(
         budgets=app.budgets,
         guard=app.guard.guarding,
         interrupting=app.provider_clock.interrupting,
+        call_interruptibly=app.provider_clock.call,
     )
     if not isinstance(requests, Interrupts):
         return made

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -47,6 +48,9 @@ class CallLogSpec:
     answer: Callable[[Any], Any] = lambda _: None
     is_routine: bool = False
     """It is made all the time: its answer is not worth a line each time, even where it differs."""
+    may_be_left: bool = False
+    """A request of the user does not wait for it: it changes nothing, or is repeated. An order is waited for,
+    since its answer names what is rented."""
 
 
 def _order(order: RentalOrder) -> Mapping[str, Any]:
@@ -80,20 +84,26 @@ def _command(done: CommandResult) -> Mapping[str, Any]:
     return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-300:]}
 
 
+_IDENTITY = CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}, may_be_left=True)
 CALLS: Mapping[str, CallLogSpec] = {
-    "provider.search": CallLogSpec(answer=_offers),
+    "provider.search": CallLogSpec(answer=_offers, may_be_left=True),
     "provider.rent": CallLogSpec(about=_order, answer=lambda machine: machine),
-    "provider.instances": CallLogSpec(answer=_machines),
-    "provider.machine": CallLogSpec(about=_machine_id, answer=_machine),
-    "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}),
-    "provider.destroy": CallLogSpec(about=_machine_id),
-    "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
-    "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=_machines),
+    "provider.instances": CallLogSpec(answer=_machines, may_be_left=True),
+    "provider.machine": CallLogSpec(about=_machine_id, answer=_machine, may_be_left=True),
+    "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}, may_be_left=True),
+    "provider.destroy": CallLogSpec(about=_machine_id, may_be_left=True),
+    "account.identity": _IDENTITY,
+    "identity.identity": _IDENTITY,
+    "by_run.instances_for": CallLogSpec(
+        about=lambda run: {"run": run.id}, answer=_machines, may_be_left=True
+    ),
     "ends_later.schedule_end": CallLogSpec(
         about=lambda instance_id, after_s: {"id": instance_id, "after_s": after_s}
     ),
     "ends_later.cancel_end": CallLogSpec(about=_machine_id),
-    "host_log.host_log": CallLogSpec(about=_machine_id, answer=lambda text: {"chars": len(text)}),
+    "host_log.host_log": CallLogSpec(
+        about=_machine_id, answer=lambda text: {"chars": len(text)}, may_be_left=True
+    ),
     "keys.forget": CallLogSpec(about=lambda run_id: {"run": run_id}),
     "networks.rendezvous": CallLogSpec(
         about=lambda label, _: {"label": label}, answer=lambda place: {"place": place}
@@ -290,7 +300,8 @@ def recorded(
         mask.learn(values_in(services.packer.known_secrets(spec, run) or b""))
     begin = {"version": VERSION, "run": row_of(run), "job": public_job(spec)}
     recorder = Recorder(Path(run.out_dir), run.id, begin, mask, now=services.clock.now)
-    provider = cast("Provider", _RecordedProvider(services.provider, recorder, "provider"))
+    calls = recorder.call, services.call_interruptibly
+    provider = cast("Provider", _RecordedProvider(services.provider, "provider", *calls))
     try:
         yield replace(services, provider=provider, call=recorder.call, mask=mask)
     finally:
@@ -300,14 +311,16 @@ def recorded(
 class _RecordedPort:
     """A port whose calls are recorded as `CALLS` says under its name."""
 
-    def __init__(self, real: Any, recorder: Recorder, name: str) -> None:
-        self._inner, self._recorder, self._name = real, recorder, name
+    def __init__(self, real: Any, name: str, *calls: Callable[..., Any]) -> None:
+        """`calls`: makes a call and records it; makes one that may be left."""
+        self._inner, self._name = real, name
+        self._calls = self._record, self._leave = calls
 
     def __getattr__(self, method: str) -> Any:
         act, verb = getattr(self._inner, method), f"{self._name}.{method}"
         if verb not in CALLS:
             return act
-        return lambda *args, **options: self._recorder.call(verb, act, *args, **options)
+        return partial(self._record, verb, partial(self._leave, act) if CALLS[verb].may_be_left else act)
 
 
 class _RecordedProvider(_RecordedPort):
@@ -317,8 +330,8 @@ class _RecordedProvider(_RecordedPort):
     def abilities(self) -> Abilities:
         able: Abilities = self._inner.abilities
         recorded: dict[str, Any] = {
-            name: _RecordedPort(ability, self._recorder, name)
+            name: _RecordedPort(ability, name, *self._calls)
             for name in _ABILITIES
             if (ability := getattr(able, name)) is not None
         }
-        return replace(able, **recorded)
+        return replace(able, **recorded, end_of=able.end_of and partial(self._leave, able.end_of))

@@ -16,6 +16,7 @@ from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.ui.interrupts import answer_text
 
 
 @click.command("attach")
@@ -78,6 +79,7 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
     app: App = ctx.obj
     run = the_run(app, run_name)
     request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
+    say(answer_text(UserRequest.DESTROY if at_once else UserRequest.STOP, run.phase), err=True)
     code = drive_to_end(
         app,
         lambda attempts: attempts.drive_or_follow(run),

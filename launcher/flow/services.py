@@ -50,6 +50,8 @@ class Services:
     """Context in which a function is called each second by another thread."""
     interrupting: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
     """Context in which what a provider waits for in this thread ends with what the function raises."""
+    call_interruptibly: Callable[..., Any] = lambda act, *args, **options: act(*args, **options)
+    """Makes a call in such a context, which ends so although the provider does not answer."""
     note_phase: Callable[[Phase], None] = lambda _phase: None
     """Takes the phase of the run, for what the user is asked and told."""
     mask: Mask = field(default_factory=Mask)

@@ -50,7 +50,7 @@ class ProviderContext:
     speeds: Callable[[str, JobSpec], SpeedHistory]
     """Returns the speeds of a job's earlier runs on the provider of that name."""
     runs: Callable[[], Sequence[Run]]
-    """Returns the open runs of the ledger, some of which hold machines."""
+    """Returns the open runs of the ledger with their further nodes; some hold machines."""
     provider: Callable[[str], Provider]
     """Returns another provider by its name."""
     settings: Callable[[], LoadedSettings] = LoadedSettings

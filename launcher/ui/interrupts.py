@@ -28,6 +28,11 @@ _STOP_WORDS: Mapping[Phase | None, str] = {
     Phase.ENDED: "no other attempt is started",
 }
 """What a stop does in a phase; None: in an unknown one, and for many runs at once."""
+_DETACH_WORDS: Mapping[Phase | None, str] = {
+    Phase.RENT: ", once an order that was sent is answered",
+    Phase.BOOT: "; the place in a queue is kept",
+}
+"""What else a detach does in a phase."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
 _STOP = Choice(key="s", request=UserRequest.STOP, text="stop")
@@ -67,6 +72,19 @@ _ANSWERS: Mapping[UserRequest, str] = {
     UserRequest.DESTROY: "stopping now",
 }
 _strength = attrgetter("strength")
+
+
+def answer_text(request: UserRequest, phase: Phase | None, detach_words: str = "") -> str:
+    """Return the answer to a request: what it does in that phase. `detach_words`: as in `Interrupts`."""
+    return f"{_ANSWERS[request]}: {_words(request, phase, detach_words)}"
+
+
+def _words(request: UserRequest, phase: Phase | None, detach_words: str) -> str:
+    if request is UserRequest.DESTROY and phase in (None, Phase.TRAIN, Phase.COLLECT):  # there are outputs
+        return "destroy the machine now, without the rest of its outputs"
+    if request is not UserRequest.DETACH:
+        return _STOP_WORDS[phase]
+    return detach_words or f"continue without this command{_DETACH_WORDS.get(phase, '')}"
 
 
 class Interrupts:
@@ -196,19 +214,10 @@ class Interrupts:
         """Note the phase of the run."""
         self.phase = phase
 
-    def _words(self, request: UserRequest) -> str:
-        """Return what the request does in this phase."""
-        if request is UserRequest.STOP:
-            return _STOP_WORDS[self.phase]
-        if request is UserRequest.DESTROY:
-            return "destroy the machine now, without the rest of its outputs"
-        queue = "; the place in a queue is kept" if self.phase is Phase.BOOT else ""
-        return self.detach_words or f"continue without this command{queue}"
-
     def _shown(self, choice: Choice[UserRequest]) -> Choice[UserRequest]:
         if choice.request is UserRequest.NONE:
             return choice
-        text = f"{choice.text}: {self._words(choice.request)}"
+        text = f"{choice.text}: {_words(choice.request, self.phase, self.detach_words)}"
         return replace(choice, text=textwrap.fill(text, 55, subsequent_indent=" " * 5))
 
     def _question(self) -> Question[UserRequest] | None:
@@ -248,7 +257,7 @@ class Interrupts:
         self._request = request
         with suppress(RuntimeError):  # already released
             self._wake_lock.release()
-        self._say(f"\n{_ANSWERS[request]}: {self._words(request)}\n")
+        self._say(f"\n{answer_text(request, self.phase, self.detach_words)}\n")
 
 
 def say_on(descriptor: int) -> Say:

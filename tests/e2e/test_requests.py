@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +14,15 @@ from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.slurm import Slurm
 from tests.emulators.vast import VastEmulator
+from tests.parts import BASE_IMAGE
 from tests.pty import CTRL_C
 from tests.slow import slow
 from tests.waiting import eventually
 
 JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 PAID = ("-y", "--set", "limits.usd=1", "--set", "resources.gpus=1")
-MARKETS = ("vast", "pool", "slurm")
+MARKETS = ("vast", "pool", "slurm", "docker")
+OPTIONS = {"vast": PAID, "docker": ("--set", f"image={BASE_IMAGE}")}
 PHASES: Mapping[str, str] = {
     "plan": "outputs in",
     "rent": "  rent ",
@@ -47,8 +50,8 @@ ROWS = {
 def test_a_request_is_answered_and_nothing_is_left(
     provider: str, phase: str, way: str, tmp_path: Path
 ) -> None:
-    if provider == "slurm":
-        parts.require("slurm")
+    if provider in parts.PARTS:
+        parts.require(provider)
     with ExitStack() as opened:
         terminal = Terminal(tmp_path)
         opened.callback(terminal.clean)
@@ -59,11 +62,15 @@ def test_a_request_is_answered_and_nothing_is_left(
             assert terminal.type("hold", *JOB, "--provider", "local", "-d").exit_code == 0
             holder = terminal.status()["run"]["id"]
         ends = way == "HUP" or phase == "collect"
-        command = ("--set", f"command=python script.py {'passes' if ends else 'waits'}")
-        launch = terminal.start("launch", *JOB, "--provider", provider, *(PAID if vast else ()), *command)
+        command = ("--set", f"command=python3 script.py {'passes' if ends else 'waits'}")
+        launch = terminal.start("launch", *JOB, "--provider", provider, *OPTIONS.get(provider, ()), *command)
         launch.shows(PHASES[phase])
         asked = WAYS[way]
-        launch.send(asked) if isinstance(asked, signal.Signals) else terminal.start(*asked)
+        if isinstance(asked, signal.Signals):
+            launch.send(asked)
+        else:
+            answered = terminal.type(*asked).err
+            assert "stopping" in answered or "has already ended" in answered
 
         done = launch.end()
 
@@ -80,6 +87,9 @@ def test_a_request_is_answered_and_nothing_is_left(
         eventually(lambda: not terminal.drivers(), what="the end of the driver")
         eventually(lambda: not terminal.leftovers(), what="the end of all programs")  # Slurm is slow at it
         assert not vast or not vast.instances
+        label = f"label=io.vastrun.label=vastrun-{terminal.outputs().name}"
+        listed = ("docker", "ps", "--all", "--quiet", "--filter", label)
+        assert provider != "docker" or not subprocess.check_output(listed)
         if cluster:
             eventually(lambda: not cluster.run("squeue", "-h"), what="the end of the job")
 

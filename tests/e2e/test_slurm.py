@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,6 +168,32 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
 
 
 @pytest.mark.slow
+def test_a_run_whose_folder_is_not_here_is_not_lost_and_is_judged_where_it_is(
+    user: Terminal, cluster: Slurm
+) -> None:
+    launch = user.start(*WAITS)
+    launch.shows("step 3")
+    job, _ = job_of(user, cluster)
+    launch.kill()
+    cancel(cluster, job, "")
+    eventually(lambda: not cluster.run("squeue", "-h"), what="the end of the job")
+    folder = user.state / "vastrun" / "slurm"
+    folder.rename(folder.with_name("away"))
+    refused = user.type("resume", "last")
+    assert refused.exit_code == 4
+    assert f"the run's folder {folder} (slurm.folder when it began) is not on this computer" in refused.err
+    assert user.status()["run"]["phase"] == "train"
+
+    folder.with_name("away").rename(folder)
+    assert user.type("config", "set", "slurm.folder", str(user.folder / "elsewhere")).exit_code == 0
+    done = user.type("resume", "last")
+
+    assert "was cancelled (scancel), but not by this launcher" in done.out
+    assert "step 3" in (user.outputs() / "log.txt").read_text()
+    assert left(user, cluster) == []
+
+
+@pytest.mark.slow
 def test_a_slurmd_that_is_killed_and_comes_back_ends_no_training(user: Terminal, cluster: Slurm) -> None:
     launch = user.start(*WAITS)
     launch.shows("step 3")
@@ -225,18 +252,47 @@ def test_a_job_on_a_drained_cluster_waits_says_why_and_is_cancelled_by_its_users
 
 
 @pytest.mark.slow
+def test_who_leaves_a_queue_keeps_the_place_and_the_run_ends_well(user: Terminal, cluster: Slurm) -> None:
+    for node in NODES:
+        cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
+    launch = user.start(*SCRIPT)
+    launch.shows("waits for its turn: ")
+    job = cluster.job_of("vastrun-")
+    launch.send(signal.SIGHUP)
+    assert launch.end().exit_code == 0
+    assert "detaching: continue without this command; the place in a queue is kept" in launch.err
+    attached = user.start("attach", "last")
+    attached.shows("is driven by another launcher")
+    attached.send(signal.SIGTERM)
+    assert attached.end().exit_code == 0
+    assert "the training continues" not in attached.err
+    detached = user.start(*SCRIPT, "-d").end()  # which does not train yet
+    assert detached.exit_code == 0
+    assert user.type("stop", "last", "--now").exit_code == 0
+    assert cluster.job_of("vastrun-") == job
+
+    cluster.repair_nodes()
+    first = next(folder.name for folder in (user.folder / "runs").iterdir() if folder != user.outputs())
+    assert user.type("wait", first).exit_code == 0
+    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+
+
+@pytest.mark.slow
 def test_a_node_of_two_without_power_is_lost_once_slurm_says_so(terminal: Terminal) -> None:
     with Slurm(slurmd_timeout_s=60) as cluster:
         terminal.variables |= cluster.variables
-        launch = terminal.start(*TWO)
+        launch = terminal.start(*TWO, "--set", "retry.lost=1")
         launch.shows("[n1] training: ")
+        first = terminal.outputs().name
         break_down(cluster, 0, "n2")
         launch.shows("waiting for the provider's word about node 1", within_s=200.0)
-        done = launch.end()
-        assert done.exit_code == 7, done.err
-        assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
-        assert "ended with its node n2, which failed or was set down" in done.out
-        assert "not by this launcher" not in done.err
+        launch.shows(" ended with lost for $0.000; this is ")
+        why = terminal.type("why", first).out
+        assert "LOST: node 1: Slurm's job " in why, launch.err
+        assert "ended with its node n2, which failed or was set down" in why
+        assert terminal.type("stop", "last").exit_code == 0
+        assert launch.end().exit_code == 3
+        assert "not by this launcher" not in launch.err
         eventually(lambda: is_clean(terminal, cluster), what="a clean cluster")
 
 

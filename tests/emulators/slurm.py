@@ -129,7 +129,8 @@ class Slurm:
         """No job, no daemon."""
         jobs = self.run("squeue", "-h", "-o", "%i").split()
         if jobs:
-            self.run("scancel", "--batch", "--signal=USR1", *jobs)
+            # Of a job that waits, this would wait, too.
+            self.run("scancel", "--state=RUNNING", "--batch", "--signal=USR1", *jobs)
             self.run("scancel", *jobs)
             eventually(lambda: not self.run("squeue", "-h"), what="the end of all jobs")
         for name in list(self._daemons):
@@ -153,12 +154,16 @@ class Slurm:
         """No job, and all nodes as they were at first."""
         if jobs := self.run("squeue", "-h", "-o", "%i").split():
             self.run("scancel", *jobs)
+        self.repair_nodes()
+        eventually(lambda: self._idle() == len(NODES), what="idle nodes")
+
+    def repair_nodes(self) -> None:
+        """All nodes take jobs again."""
         for name in NODES:
             if name not in self._daemons:
                 self.start_node(name)
         for name in NODES:
             self.run("scontrol", "update", f"nodename={name}", "state=resume")
-        eventually(lambda: self._idle() == len(NODES), what="idle nodes")
 
     def _idle(self) -> int:
         rows = [row.split() for row in self.run("sinfo", "-h", "-p", "debug", "-o", "%D %T").splitlines()]

@@ -10,31 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder, Run
-from vastrun.launcher.core.errors import (
-    AccountMismatchError,
-    ConfigFileError,
-    EndedError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, Offer, RentalOrder, Run, errors
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.core.market import ENDED, MachineEnd
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
-from vastrun.launcher.providers.slurm.batch import (
-    REJECTED_HINT,
-    JobOrder,
-    end_of,
-    wait_reason,
-)
-from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
+from vastrun.launcher.providers.slurm.batch import REJECTED_HINT, JobOrder, end_of, wait_reason
+from vastrun.launcher.providers.slurm.commands import ORDERS, SlurmCommands, SlurmQueue, first_node_id
 from vastrun.launcher.providers.slurm.login_node import LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
@@ -79,19 +64,14 @@ class SlurmProvider:
         loaded = context.settings()
         # Settings with faults might name another cluster, on which all jobs would seem to be gone.
         if loaded.faults:
-            raise ConfigFileError(tuple(loaded.faults))
+            raise errors.ConfigFileError(tuple(loaded.faults))
         settings, environ = loaded.settings.slurm, context.environ
         clock, uptime, runs = context.clock, context.uptime, context.runs
         return cls(settings, context.state, environ, context.python, clock=clock, uptime=uptime, runs=runs)
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(
-            describe=self.describe,
-            identity=self,
-            end_of=self.end_of,
-            notes=lambda: self._notes,
-        )
+        return Abilities(describe=self.describe, identity=self, end_of=self.end_of, notes=lambda: self._notes)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return an offer for each partition in which Slurm accepts the job, with its expected start.
@@ -100,7 +80,7 @@ class SlurmProvider:
         """
         if spec.nodes > 1 and self._settings.container == "pyxis":
             hint = "vastrun config set slurm.container apptainer"
-            raise NoOfferError("pyxis runs a job's image on one node", hint=hint)
+            raise errors.NoOfferError("pyxis runs a job's image on one node", hint=hint)
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
         found, self._notes = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
@@ -110,7 +90,7 @@ class SlurmProvider:
             lacking += [] if found else self._notes
         elif found:
             return [replace(offer, image=image, place=self._node.folder) for offer in found]
-        raise NoOfferError(
+        raise errors.NoOfferError(
             f"no partition fits the job: {join_names(lacking) or 'there is none'}", hint=REJECTED_HINT
         )
 
@@ -118,14 +98,14 @@ class SlurmProvider:
         """Submit a job. Its label is part of the submission, so no crash can orphan it."""
         share = NodeShare.of(order.offer.id)
         if share is None:
-            raise NoOfferError(f"{order.offer.id} is not an offer of Slurm")
+            raise errors.NoOfferError(f"{order.offer.id} is not an offer of Slurm")
         if order.offer.place not in ("", self._node.folder):
-            raise NoOfferError(f"slurm.folder is no longer {order.offer.place}")
+            raise errors.NoOfferError(f"slurm.folder is no longer {order.offer.place}")
         token = secrets.token_hex(4)
         ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
         # Slurm gives all nodes of a job at once, with node 0: a node of its own cannot be added later.
         if order.nodes and order.nodes[0] != order.label:
-            raise NoOfferError("the job of node 0 no longer has this node")
+            raise errors.NoOfferError("the job of node 0 no longer has this node")
         batch = JobOrder(
             ids=tuple(ids),
             order=order,
@@ -137,10 +117,10 @@ class SlurmProvider:
         self._slurm.submit(batch)
         try:
             found = self.machine(ids[0])
-        except ProviderError as error:
-            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
+        except errors.ProviderError as error:
+            raise errors.UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
         if found is None:
-            raise UncertainError("job submitted, but Slurm does not list it")
+            raise errors.UncertainError("job submitted, but Slurm does not list it")
         return found
 
     def instances(self) -> Sequence[Instance]:
@@ -155,30 +135,26 @@ class SlurmProvider:
         """Return a shell on the job's node; for an ended job, in its box on the shared disk."""
         queue = self._slurm.recent_queue()
         job, box = queue.job(instance.id), queue.box(instance.id)
+        if job is None or not job.is_pending:
+            self._require_folder(instance.id, queue)
         if box is None and (job is None or job.is_over):
-            raise GoneError(f"there is no job {instance.id}")
+            raise errors.GoneError(f"there is no job {instance.id}")
         # Unreachable, not failed: a queue may take days, and only the user's limits end the wait.
         if job is not None and job.is_pending:
-            raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
+            raise errors.UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:
-            folder = self._slurm.folder_of(instance.id)
-            if folder != self._node.folder:
-                hint = "resume the run where that folder is; its job continues until its lease ends"
-                raise AccountMismatchError(
-                    f"the run's folder {folder} is not on {self._node.name}", hint=hint
-                )
-            raise UnreachableError("job started; waiting for set-up")
+            raise errors.UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
         end = self._end_of(job) if job else None
         if end is None and job is not None:
-            raise UnreachableError(f"Slurm does not say yet how job {job.id} ended")
+            raise errors.UnreachableError(f"Slurm does not say yet how job {job.id} ended")
         remote = self._shell(instance, None)
         if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_TIMEOUT_S).exit_code != 0:
             remote.close()
             text = "the job has ended, and Slurm no longer knows why"
             end = end or MachineEnd(cause=Cause.LOST, text=text)
-            raise EndedError(end.text, cause=end.cause, node=end.node)
+            raise errors.EndedError(end.text, cause=end.cause, node=end.node)
         remote.finalize_killed_run()
         return remote
 
@@ -192,7 +168,23 @@ class SlurmProvider:
             self._slurm.release_node(instance_id)  # only node 0 ends the job
         else:
             self._end_job(instance_id)
+        self._require_folder(instance_id, queue)
         self._slurm.remove(instance_id)
+
+    def _require_folder(self, instance_id: str, queue: SlurmQueue) -> None:
+        """Raise AccountMismatchError where the folder of an open run is not here; UnreachableError while the
+        job runs, and by the settings it should be."""
+        if instance_id not in queue.hidden:
+            return
+        job, folder = queue.job(instance_id), self._slurm.folder_of(instance_id)
+        text = f"the run's folder {folder} (slurm.folder when it began) is not on {self._node.name}"
+        if job is not None and not job.is_over and folder == self._node.folder:
+            raise errors.UnreachableError(text)
+        raise errors.AccountMismatchError(
+            text,
+            hint="resume it where that folder is; a job that still runs ends by its lease. If the folder is "
+            f"lost: mkdir -p {folder}/{ORDERS}, and the run ends as LOST",
+        )
 
     def _end_job(self, instance_id: str) -> None:
         began, cancelled = self._uptime(), False
@@ -204,7 +196,7 @@ class SlurmProvider:
                 self._slurm.cancel(job)
                 cancelled = True
             if waited_s > _END_TIMEOUT_S:
-                raise ProviderError(
+                raise errors.ProviderError(
                     f"job {job.id} was cancelled, and is {job.state} {_END_TIMEOUT_S:.0f} s later"
                 )
             self._clock.sleep(0.3)
@@ -220,7 +212,7 @@ class SlurmProvider:
 
     def _end_of(self, job: SlurmJob) -> MachineEnd | None:
         if job.is_ending:
-            raise UnreachableError(f"job {job.id} is ending")
+            raise errors.UnreachableError(f"job {job.id} is ending")
         return end_of(job, self._slurm.failed_node(job) if job.state == "NODE_FAIL" else None)
 
     def identity(self) -> Identity:

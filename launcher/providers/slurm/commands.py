@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import LABEL_PREFIX, Run
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
@@ -21,7 +21,7 @@ from vastrun.launcher.providers.slurm.batch import (
 )
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 
-_ORDERS = ".orders"
+ORDERS = ".orders"
 """Folder of batch scripts during their submission."""
 _OVER = ".over"
 _SIGNAL_S = 10.0
@@ -37,6 +37,8 @@ class SlurmQueue:
 
     jobs: Sequence[SlurmJob]
     boxes: Sequence[Box]
+    hidden: Sequence[str] = ()
+    """Instances of open runs without a box here, whose folder is not on the login node."""
 
     def job(self, instance_id: str) -> SlurmJob | None:
         """Return the job of which the instance is a node, preferably one that has not ended."""
@@ -52,7 +54,7 @@ class SlurmQueue:
             for label in node_labels(job)
         ]
         alive = [one for one in of_jobs if not any(box.name == f".{one}" for box in self.boxes)]
-        return list(dict.fromkeys([*alive, *(box.name for box in self.boxes)]))
+        return list(dict.fromkeys([*alive, *(box.name for box in self.boxes), *self.hidden]))
 
     def box(self, instance_id: str) -> Box | None:
         """Return the folder of that instance."""
@@ -99,11 +101,13 @@ class SlurmCommands:
         """Query the user's jobs and boxes."""
         user = '--user="$(id -un)"'
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
-        offers = {run.label: run.offer for run in self._runs() if run.offer is not None}
-        self._places = {label: offer.place for label, offer in offers.items() if offer.place.startswith("/")}
+        runs = [run for run in self._runs() if run.offer is not None and run.offer.place.startswith("/")]
+        self._places = {run.label: run.offer.place for run in runs if run.offer is not None}
         folders = shlex.join(dict.fromkeys([self._node.folder, *self._places.values()]))
         jobs, left = self._query_with_disk(squeue, f"folders=({folders})\n{script('boxes')}")
         queue = SlurmQueue(jobs=gate.parse_jobs(jobs, LABEL_PREFIX), boxes=gate.parse_boxes(left))
+        ours = [run.instance_id for run in runs if run.instance_id is not None]
+        queue = replace(queue, hidden=self._hidden([one for one in ours if queue.box(one) is None]))
         self._last_queue = (self._uptime(), queue)
         for job in queue.jobs:
             if job.is_ending:
@@ -111,6 +115,15 @@ class SlurmCommands:
             elif not job.is_over:
                 self._ran_on[job.id] = job.nodes
         return queue
+
+    def _hidden(self, instance_ids: Sequence[str]) -> Sequence[str]:
+        """Return those whose folder is not on the login node: only where it is, a box without one is gone."""
+        folders = {self.folder_of(one) for one in instance_ids}
+        # Each job was submitted from there; an empty folder may be where a disk is not mounted.
+        test = f'[ -e "$folder/{ORDERS}" ] || echo "$folder"'
+        asked = f"for folder in {shlex.join(sorted(folders))}; do {test}; done"
+        missing = self._node.query(asked).splitlines() if folders else ()
+        return [one for one in instance_ids if self.folder_of(one) in missing]
 
     def folder_of(self, instance_id: str) -> str:
         """Return the absolute path of the folder with the instance's box."""
@@ -176,9 +189,9 @@ class SlurmCommands:
 
     def submit(self, batch: JobOrder) -> None:
         """Submit the job. Raises NoOfferError, ProviderError; UncertainError when the job may exist."""
-        file = f"{_ORDERS}/{batch.ids[0]}.sh"
+        file = f"{ORDERS}/{batch.ids[0]}.sh"
         folder, path = shlex.quote(batch.folder), shlex.quote(f"{batch.folder}/{file}")
-        self._node.query(f"umask 077 && mkdir -p {folder}/{_ORDERS}")
+        self._node.query(f"umask 077 && mkdir -p {folder}/{ORDERS}")
         self._node.write(file, batch_script(batch).encode())
         sbatch = f"{self._clean} sbatch {shlex.join(sbatch_options(batch))} {path}"
         try:

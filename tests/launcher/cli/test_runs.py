@@ -27,7 +27,8 @@ def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
     (run,) = terminal.ledger.runs()
     terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
     terminal.at(1, lambda: terminal.ledger.release(run.id, "attic:77:1.0"))
-    terminal.type("stop", "last", "--reason", "enough seen")
+    end = terminal.type("stop", "last", "--reason", "enough seen")
+    assert "stopping: save a checkpoint, download the outputs, destroy the machine\n" in end.stderr
     assert terminal.ledger.user_request(run.id) is UserRequest.STOP
     assert any("enough seen" in event.text for event in terminal.ledger.events(run.id))
 

@@ -1,6 +1,7 @@
 """What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
 
 import itertools
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from tests.fakebox import Loading, Training
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
 from tests.launcher.world import RUN_ID, World
+from tests.waiting import LONGEST_S
 from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.guard import InterruptibleClock
 
 ANSWER_S = 2.0
 """Seconds after which a launcher has left, or begun to end the run."""
@@ -70,6 +74,59 @@ def test_a_request_is_answered_wherever_it_comes(
         assert any(event.phase is Phase.TRAIN for event in events) == (phase in (Phase.TRAIN, *ENDS))
     assert world.market.most_at_once <= 1
     check_nothing_leaked_and_nothing_lied(world, run)
+
+
+class PatientWorld(World):
+    """Its provider is asked as launchers ask theirs, and may be silent for long."""
+
+    def services(self, who: str | None = None) -> Services:
+        clock = InterruptibleClock(self.clock.now)
+        interrupting, call = clock.interrupting, clock.call
+        return replace(super().services(who), interrupting=interrupting, call_interruptibly=call)
+
+
+@pytest.mark.parametrize("request_", [UserRequest.DETACH, UserRequest.DESTROY])
+@pytest.mark.parametrize("verb", ["search", "instances", "machine", "connect", "destroy"])
+def test_a_request_leaves_a_provider_that_is_silent(verb: str, request_: UserRequest, tmp_path: Path) -> None:
+    world, is_over = PatientWorld(tmp_path), threading.Event()
+    leaves = request_ is UserRequest.DETACH or verb not in ("machine", "destroy")  # the machine's end goes on
+
+    def keep_silent() -> None:
+        world.user_requests.at = {world.clock.now(): request_}
+        if leaves:
+            is_over.wait(LONGEST_S)
+
+    world.plan.acts["is silent"] = keep_silent
+    world.expect(Fault(verb=f"provider.{verb}", nth=1, moment="before", trouble="is silent"))
+
+    run = world.launch()
+    is_over.set()
+
+    assert world.plan.struck
+    if request_ is UserRequest.DETACH:
+        assert run.phase is not Phase.ENDED
+        world.user_requests.at = {}
+        run = world.resume()
+        assert run.cause is None, run.detail
+    else:
+        assert run.cause is (Cause.STOPPED if leaves else None), run.detail
+    check_nothing_leaked_and_nothing_lied(world, run)
+
+
+def test_an_order_is_waited_for_whatever_is_requested(tmp_path: Path) -> None:
+    world = PatientWorld(tmp_path)
+
+    def answer_late() -> None:
+        world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+        threading.Event().wait(0.6)  # longer than a request needs to end a call that may be left
+
+    world.plan.acts["is late"] = answer_late
+    world.expect(Fault(verb="provider.rent", nth=1, moment="after", trouble="is late"))
+
+    run = world.launch()
+
+    assert run.instance_id is not None
+    assert world.rented() == 1
 
 
 def test_a_stop_stands_when_the_machine_is_taken_back_at_the_same_time(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.offers import rtx_4090
 from tests.runs import a_run
-from vastrun.launcher.core.errors import AccountMismatchError
+from vastrun.launcher.core.errors import AccountMismatchError, UnreachableError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.providers.slurm import SlurmProvider
 
@@ -22,7 +22,7 @@ SQUEUE = "#!/bin/bash\n" + "".join(f"echo '{job}'\n" for job in JOBS)
 
 @pytest.fixture
 def provider(tmp_path: Path) -> SlurmProvider:
-    for box in (ONE, OTHER):
+    for box in (ONE, OTHER, ".orders"):
         (tmp_path / "boxes" / box).mkdir(parents=True)
     place_of(tmp_path, ONE).write_text("n0:29400\n")
     place_of(tmp_path, OTHER).write_text("n1:29401\n")
@@ -34,7 +34,8 @@ def provider(tmp_path: Path) -> SlurmProvider:
 
 def provider_at(tmp_path: Path, folder: str = "boxes", *, knows_run: bool = True) -> SlurmProvider:
     """The run of ONE was begun when the folder was `boxes`; by the settings it is `folder`."""
-    runs = [a_run(provider="slurm", offer=rtx_4090(place=str(tmp_path / "boxes")))] if knows_run else []
+    offer = rtx_4090(place=str(tmp_path / "boxes"))
+    runs = [a_run(provider="slurm", offer=offer, instance_id=ONE)] if knows_run else []
     clock = FakeClock(0.0)
     settings = SlurmSettings(folder=str(tmp_path / folder))
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -48,14 +49,26 @@ def test_a_run_keeps_the_folder_with_which_it_was_begun(provider: SlurmProvider,
     assert places(provider_at(tmp_path, "elsewhere")) == places(provider)
 
 
+@pytest.mark.parametrize("folder", ["boxes", "elsewhere"])
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED", "no longer known"])
 def test_where_the_folder_of_a_run_is_not_on_this_computer_one_error_names_it(
-    provider: SlurmProvider, tmp_path: Path
+    state: str, folder: str, provider: SlurmProvider, tmp_path: Path
 ) -> None:
-    (tmp_path / "boxes" / ONE).rename(tmp_path / "hidden")
-    away = provider_at(tmp_path, "elsewhere")
+    (tmp_path / "boxes").rename(tmp_path / "hidden")
+    jobs = SQUEUE.replace("RUNNING", state) if state != "no longer known" else "#!/bin/bash\n"
+    (tmp_path / "squeue").write_text(jobs)
+    away = provider_at(tmp_path, folder)
     (machine,) = [one for one in away.instances() if one.id == ONE]
-    with pytest.raises(AccountMismatchError, match=f"folder {tmp_path}/boxes is not on this computer"):
+    says = rf"folder {tmp_path}/boxes \(slurm.folder when it began\) is not on this computer"
+    waits = state == "RUNNING" and folder == "boxes"  # the disk may come back
+    with pytest.raises(UnreachableError if waits else AccountMismatchError, match=says):
         away.connect(machine)
+    if state != "RUNNING":
+        with pytest.raises(AccountMismatchError, match=says):
+            away.destroy(ONE)
+        (tmp_path / "hidden" / ONE).rename(tmp_path / "away")
+        (tmp_path / "hidden").rename(tmp_path / "boxes")
+        assert all(one.id != ONE for one in away.instances())
 
 
 def place_of(folder: Path, box: str) -> Path:
