@@ -32,7 +32,7 @@ _BASE: dict[str, Any] = {
     "wandb": {"mode": "off"},
     "plots": False,
 }
-_LATENT = {"model": {"name": "latent", "dim": 128, "depth": 4, "patch": 4}}
+_LATENT = {"model": {"dim": 128, "depth": 4, "patch": 4}}
 _FNO = {"model": {"name": "fno", "dim": 48, "depth": 4}}
 _SPECTRAL = {"model": {"name": "spectral", "dim": 48, "depth": 4}}
 VARIANTS: dict[str, dict[str, Any]] = {

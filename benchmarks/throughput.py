@@ -29,10 +29,7 @@ MEMORY_STEPS, MEMORY_SAVE_EVERY = 4, 2
 MEMORY_BATCH = 512
 """So many that what they need is far more than what the programs themselves take."""
 
-ON_GPUS = {
-    "model": ModelConfig(name="latent", dim=512, depth=8, heads=8, patch=4),
-    "data": (DataConfig(points=256),),
-}
+ON_GPUS = {"model": ModelConfig(dim=512, depth=8, heads=8, patch=4), "data": (DataConfig(points=256),)}
 """Of what would take too long on a CPU, and no time at all on a GPU with the usual model."""
 
 Way = Callable[[Path], Training]

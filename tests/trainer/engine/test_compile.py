@@ -17,10 +17,7 @@ pytestmark = [
     pytest.mark.needs("g++"),
 ]
 
-TINY: dict[str, Any] = {
-    "unroll": 1,
-    "model": {"name": "latent", "dim": 32, "depth": 1, "heads": 2, "patch": 4},
-}
+TINY: dict[str, Any] = {"unroll": 1, "model": {"dim": 32, "depth": 1, "heads": 2, "patch": 4}}
 ALONE = {
     "off": {"micro_batch": 4, **TINY},
     "blocks": {"micro_batch": 4, "compile": "blocks", **TINY},

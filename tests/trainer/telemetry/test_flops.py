@@ -62,10 +62,7 @@ def test_fourier_transforms_count_too() -> None:
 def test_the_operator_is_counted_without_being_computed_and_in_proportion_to_the_batch() -> None:
     with META:
         model = UnrollLoss(
-            LatentOperator(
-                ModelConfig(name="latent", dim=32, depth=2, heads=2, patch=4),
-                [Domain(grid=(32,), conditions=2)],
-            )
+            LatentOperator(ModelConfig(dim=32, depth=2, heads=2, patch=4), [Domain(grid=(32,), conditions=2)])
         )
     flops = training_flops(model, windows(8))
     assert flops == pytest.approx(2 * training_flops(model, windows(4)), rel=0.01)

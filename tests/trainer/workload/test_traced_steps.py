@@ -25,7 +25,7 @@ from vastrun.trainer.workload.traced_steps import (
 DEPTH = 7
 BASE: dict[str, Any] = {
     "batch": 16,
-    "model": {"name": "latent", "dim": 64, "depth": DEPTH, "heads": 4, "patch": 4},
+    "model": {"dim": 64, "depth": DEPTH, "heads": 4, "patch": 4},
     "data": {"betas": [1.0], "train": 16, "test": 4, "points": 64, "frames": 9},
 }
 FNO = {"name": "fno", "dim": 24, "depth": DEPTH}
@@ -33,10 +33,7 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "latent": {},
     "selective": {"activation_checkpointing": "selective", "precision": "bf16", "ema": 0.9},
     "full": {"activation_checkpointing": "full", "unroll": 1},
-    "large weights": {
-        "model": {"name": "latent", "dim": 512, "depth": DEPTH, "heads": 4, "patch": 16},
-        "unroll": 1,
-    },
+    "large weights": {"model": {"dim": 512, "depth": DEPTH, "heads": 4, "patch": 16}, "unroll": 1},
     "fno": {"model": FNO, "activation_checkpointing": "full", "precision": "bf16"},
     "muon": {"optim": {"name": "muon"}},
     "refine": {"stage": "refine"},
@@ -70,12 +67,12 @@ def test_work_is_linear_and_the_peak_is_that_of_the_phase_that_is_highest_at_the
 
 def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
     assert extrapolate({4: trace(4)}, 4) == trace(4)
-    assert traced_depths(TrainConfig(model=ModelConfig(name="latent", depth=4)), "ddp", 2) == (4,)
+    assert traced_depths(TrainConfig(model=ModelConfig(depth=4)), "ddp", 2) == (4,)
     assert [block_position(number, 3) for number in range(3)] == [FIRST, MIDDLE, LAST]
 
 
 def test_blocks_that_are_not_alike_are_traced_one_by_one() -> None:
-    deep = TrainConfig(model=ModelConfig(name="latent", depth=12))
+    deep = TrainConfig(model=ModelConfig(depth=12))
     assert traced_depths(deep, "fsdp2", 2) == (2, 3)
     assert traced_depths(replace(deep, optim=OptimConfig(name="muon")), "fsdp2", 2) == (12,)
     assert traced_depths(replace(deep, optim=OptimConfig(name="muon")), "ddp", 2) == (2, 3)
