@@ -62,7 +62,8 @@ def _train(
     if metrics:
         metrics.begin_at(step, session.wandb_id, session.stage)
     profiler.begin_at(session.stage.run_step(step))
-    validation = Validation(session, partial(heart.beat, step, "eval")) if config.evaluate_every else None
+    every = config.evaluate_every
+    validation = Validation(session, partial(heart.beat, step, "eval")) if every else None
     nrmse, last = None, step >= config.steps
     while not last:
         started_at = time.monotonic()
@@ -83,7 +84,7 @@ def _train(
         # A compiled model may compile again in any step.
         stop.step_s = time.monotonic() - started_at if config.compile == "off" else None
         nrmse = None
-        if validation and not last and step % validation.every == 0:
+        if every and not last and step % every == 0:
             nrmse = _validate(validation, session, step, heart, stop, metrics)
         if not last and step % config.checkpoint_every == 0:
             reports.check_finite(step, losses)
@@ -121,10 +122,7 @@ def _validate(
     stop: StopSignal,
     metrics: Metrics | None,
 ) -> float | None:
-    """Return the validation nRMSE; None when a rollout diverged or a stop was requested.
-
-    After the last step, keep the better of the trained state and that before the first step.
-    """
+    """Return the validation nRMSE; None when a rollout diverged or a stop was requested."""
     beat, stop_asked = partial(heart.beat, step, "eval"), lambda: stop.asked
     if step == session.config.steps:  # also when a former start was stopped before it chose
         keep_better_state(session, beat, stop_asked)

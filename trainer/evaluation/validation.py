@@ -5,6 +5,7 @@ Never of the test set: choosing the best of many checkpoints by it would be trai
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,6 @@ from vastrun.contract import layout
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
-from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.evaluation.predictors import applicable_predictors, compute_prior, with_baseline
@@ -40,9 +40,6 @@ class Validation:
     def __init__(self, session: Session, beat: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError when a task has no held-out samples, DataError when they cannot be read."""
         ranks = session.ranks
-        assert session.config.evaluate_every is not None
-        self.every = session.config.evaluate_every
-        """Steps between two validations."""
         self._held_out = [_read(config, session) for config in session.config.data]
         self._priors = [
             with_baseline(compute_prior(task, ranks.device), task, beat) for task in session.tasks
@@ -75,44 +72,36 @@ class Validation:
 
 
 def keep_better_state(session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]) -> None:
-    """Keep the linear map that a network began as, where it has the lower error than the trained network.
+    """Keep the linear map that the model began as, where it has the lower error than the trained model.
 
-    That is told by the trajectories held out for validation; without any, by those of the training set. All
-    ranks take part. A stop leaves the choice to the next start.
+    By trajectories held out for validation, or of the training set. A stop leaves it to the next start.
     """
-    ranks, beat = session.ranks, beat_with_stop_vote(session.ranks, beat, stop_asked)
-    for number, (task, network) in enumerate(zip(session.tasks, session.objective.networks, strict=False)):
-        if not isinstance(network, SpectralOperator) or task.train.steady:
-            continue
-        config, corrected, errors = session.config.data[number], network.linear.corrected, list[float]()
-        chosen = _read(config, session) if config.validation else _training_trajectories(task, ranks.device)
-        prior = compute_prior(task, ranks.device)
-        try:
-            for state in (0, 1):
-                corrected.fill_(state)
-                with session.ema_weights(), session.autocast():
-                    found = roll_out(
-                        session.operator, number, chosen, prior, ranks, beat, predictors=["rollout"]
-                    )
-                errors.append(scores_of(found, torch.arange(len(chosen)))["rollout"].nrmse)
-        except EvaluationStopped:
-            errors = [math.inf, math.inf]
-        corrected.fill_(errors[0] >= errors[1])
-        if errors[0] < errors[1] and ranks.rank.is_first:
-            compared = f"{errors[0]:.3g} and {errors[1]:.3g} in rollout nRMSE on {len(chosen)} trajectories"
-            print(f"the fitted linear map alone is better than the trained model: {compared}", flush=True)
+    operator, ranks, task, config = session.operator, session.ranks, session.tasks[0], session.config.data[0]
+    if not isinstance(operator, SpectralOperator) or (train := task.train).steady:
+        return
+    if config.validation:
+        chosen = _read(config, session)
+    else:
+        values = train.frames * train.channels * math.prod(train.grid)
+        own = read_frames(task, spaced(len(train), min(64, _MAX_VALUES // values)), train.frames)
+        static = operator.domains[0].static
+        chosen = Trajectories(fields=own.fields, conditions=own.conditions, static=static).to(ranks.device)
+    prior, errors = compute_prior(task, ranks.device), list[float]()
+    beat = beat_with_stop_vote(ranks, beat, stop_asked)
+    with suppress(EvaluationStopped), session.ema_weights(), session.autocast():
+        for corrected in (0, 1):
+            operator.linear.corrected.fill_(corrected)
+            found = roll_out(operator, 0, chosen, prior, ranks, beat, predictors=["rollout"])
+            errors.append(scores_of(found, torch.arange(len(chosen)))["rollout"].nrmse)
+    is_map_better = len(errors) == 2 and errors[0] < errors[1]
+    operator.linear.corrected.fill_(not is_map_better)
+    if is_map_better and ranks.rank.is_first:
+        nrmse = "rollout nRMSE {:.3g} and {:.3g}".format(*errors)
+        text = "the fitted linear map alone is better than the trained model"
+        print(f"{text}: {nrmse} on {len(chosen)} trajectories", flush=True)
 
 
-def _training_trajectories(task: Task, device: torch.device) -> Trajectories:
-    train = task.train
-    size = train.frames * train.channels * math.prod(train.grid)
-    read = read_frames(task, spaced(len(train), min(_MAX_TRAJECTORIES, _MAX_VALUES // size)), train.frames)
-    static = getattr(train, "static", 0)  # a task in a user's code may be older
-    return Trajectories(fields=read.fields.to(device), conditions=read.conditions.to(device), static=static)
-
-
-_MAX_TRAJECTORIES, _MAX_VALUES = 64, 1 << 25
-"""Largest number of training trajectories to choose a state by, and of their values."""
+_MAX_VALUES = 1 << 25
 
 
 def _read(config: DataConfig, session: Session) -> Trajectories:

@@ -305,19 +305,16 @@ class TrainConfig:
 
 def default_model(train: TrainConfig) -> tuple[str, str]:
     """Return the model of a job that names none, and the reason (docs/training.md#which-model)."""
-    data, *others = train.data
-    if (train.stages or (train.stage,)) != ("operator",) or train.freeze != "off":
-        return "latent", "the only one with a codec"
-    if others:
-        return "latent", "the only one for several tasks"
+    data, model = train.data[0], train.model
+    has_patches = (model.heads, model.patch, data.patch) != (ModelConfig.heads, ModelConfig.patch, None)
+    is_later = bool(train.stages) or train.stage != "operator" or train.freeze != "off"
+    if len(train.data) > 1 or is_later or has_patches:
+        return "latent", "the only one with several tasks, later stages, heads or patches"
     if data.steady:
-        return "latent", f"{_LOWEST} of a steady problem"
-    if data.task not in PARAMETERS or data.axes > 2 or data.points < train.model.points:
-        return "latent", "no other was measured on such data"
-    return "spectral", f"{_LOWEST} of one task in time"
-
-
-_LOWEST = "on a CPU the lowest error"
+        return "latent", "on a CPU the lowest error of a steady problem"
+    if data.task in PARAMETERS and data.axes < 3 and data.points >= model.points:
+        return "spectral", "on a CPU the lowest error of one task in time"
+    return "latent", "no other was measured on such data"
 
 
 def config_of(job: Job) -> TrainConfig:
