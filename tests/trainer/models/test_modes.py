@@ -11,7 +11,7 @@ from torch import Tensor
 from vastrun.trainer import data
 from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.job.config import ModelConfig
-from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 from vastrun.trainer.loading.training_set import parameters_of, read_groups
 from vastrun.trainer.models.linear_map import ModeMap, Modes
 from vastrun.trainer.models.modes import field_of, low_modes, resampling
@@ -164,14 +164,9 @@ def test_what_grows_in_the_data_grows_in_no_mode_without_learned_matrices_and_no
     assert after.abs().max() < 3 * u.abs().max()
 
 
-ON_A_LINE = ("advection", "burgers", "compressible_1d", "diffusion_sorption", "reaction_diffusion")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ON_A_LINE)
-def test_after_500_frames_all_of_256_rollouts_are_finite_whatever_was_learned(
-    name: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if DataConfig(task=name).axes == 1])
+def test_after_500_frames_256_rollouts_are_finite_whatever_was_learned(name: str, tmp_path: Path) -> None:
     settings = DataConfig(task=name, train=32, test=256, frames=6)
     data.generate(settings, tmp_path)
     task = data.make_task(settings, tmp_path)
@@ -186,8 +181,7 @@ def test_after_500_frames_all_of_256_rollouts_are_finite_whatever_was_learned(
     with torch.no_grad():
         for _ in range(500):
             u = operator(u, conditions)
-    assert len(u) == 256 and u.isfinite().all()
-    assert u.abs().max() < 3 * task.test.fields.abs().max()
+    assert len(u) == 256 and u.abs().max() < 3 * task.test.fields.abs().max()
 
 
 def test_a_mode_that_the_data_remove_has_a_finite_gradient() -> None:
