@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.programs import program_spec
 from vastrun.contract import layout
 from vastrun.trainer import data
-from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
 
 RANKS = 2
@@ -52,7 +52,7 @@ def prepare(
 
 def config(steps: int) -> TrainConfig:
     """The quickstart's model with a batch that makes a step long enough to measure."""
-    return replace(TrainConfig(), steps=steps, batch=128, log_every=10)
+    return TrainConfig(steps=steps, batch=128, log_every=10, model=ModelConfig(name="latent"))
 
 
 def environment(box: Path) -> dict[str, str]:

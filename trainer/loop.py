@@ -24,7 +24,7 @@ from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
-from vastrun.trainer.evaluation.validation import Validation
+from vastrun.trainer.evaluation.validation import Validation, keep_better_state
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.stage_config import missed_gate
 from vastrun.trainer.telemetry.metrics import Metrics
@@ -62,7 +62,8 @@ def _train(
     if metrics:
         metrics.begin_at(step, session.wandb_id, session.stage)
     profiler.begin_at(session.stage.run_step(step))
-    validation = Validation(session, partial(heart.beat, step, "eval")) if config.evaluate_every else None
+    every = config.evaluate_every
+    validation = Validation(session, partial(heart.beat, step, "eval")) if every else None
     nrmse, last = None, step >= config.steps
     while not last:
         started_at = time.monotonic()
@@ -83,11 +84,12 @@ def _train(
         # A compiled model may compile again in any step.
         stop.step_s = time.monotonic() - started_at if config.compile == "off" else None
         nrmse = None
-        if validation and (step == config.steps or (not last and step % validation.every == 0)):
+        if every and not last and step % every == 0:
             nrmse = _validate(validation, session, step, heart, stop, metrics)
         if not last and step % config.checkpoint_every == 0:
             reports.check_finite(step, losses)
             _save(session, step, reports, heart, stop, nrmse, durable=False)
+    nrmse = _validate(validation, session, step, heart, stop, metrics) if step == config.steps else None
     _save(session, step, reports, heart, stop, nrmse, durable=True)
     if step < config.steps or not _evaluate(session, step, reports.loss, heart, stop, metrics):
         if metrics:
@@ -113,7 +115,7 @@ def _collect_garbage(step: int, start: int) -> None:
 
 
 def _validate(
-    validation: Validation,
+    validation: Validation | None,
     session: Session,
     step: int,
     heart: Heartbeat,
@@ -121,8 +123,13 @@ def _validate(
     metrics: Metrics | None,
 ) -> float | None:
     """Return the validation nRMSE; None when a rollout diverged or a stop was requested."""
+    beat, stop_asked = partial(heart.beat, step, "eval"), lambda: stop.asked
+    if step == session.config.steps:  # also when a former start was stopped before it chose
+        keep_better_state(session, beat, stop_asked)
+    if validation is None or step == session.start:
+        return None
     try:
-        found = validation.evaluate(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
+        found = validation.evaluate(session, beat, stop_asked)
     except EvaluationStopped:
         return None
     if metrics:

@@ -37,7 +37,7 @@ SMALL: Mapping[str, Any] = {
     "log_every": 1,
     "checkpoint_every": 10,
     "data": {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9},
-    "model": {"dim": 32, "depth": 2, "heads": 2, "patch": 4},
+    "model": {"name": "latent", "dim": 32, "depth": 2, "heads": 2, "patch": 4},
     "wandb": {"mode": "off"},
     "plots": False,
 }

@@ -15,7 +15,7 @@ TINY: Options = {
     "log_every": 1,
     "checkpoint_every": 4,
     "data": ADVECTION,
-    "model": {"dim": 16, "depth": 2, "heads": 2},
+    "model": {"name": "latent", "dim": 16, "depth": 2, "heads": 2},
     "wandb": {"mode": "off"},
     "plots": False,
 }

@@ -60,7 +60,7 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("data.dt", 0.2, {}),
     ("data.seed", 1, {}),
     ("data.patch", 4, {}),
-    ("model.name", "fno", {"model": {"dim": 16, "depth": 2}}),
+    ("model.name", "fno", {"model": {"name": "latent", "dim": 16, "depth": 2}}),
     ("model.dim", 8, {}),
     ("model.depth", 1, {}),
     ("model.mlp_ratio", 1, {}),

@@ -3,7 +3,9 @@
 Never of the test set: choosing the best of many checkpoints by it would be training on it.
 """
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +17,11 @@ from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.evaluation.predictors import applicable_predictors, compute_prior, with_baseline
-from vastrun.trainer.evaluation.rollouts import beat_with_stop_vote, roll_out
+from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.loading.training_set import read_frames, spaced
+from vastrun.trainer.models.spectral_operator import SpectralOperator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +40,6 @@ class Validation:
     def __init__(self, session: Session, beat: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError when a task has no held-out samples, DataError when they cannot be read."""
         ranks = session.ranks
-        assert session.config.evaluate_every is not None
-        self.every = session.config.evaluate_every
-        """Steps between two validations."""
         self._held_out = [_read(config, session) for config in session.config.data]
         self._priors = [
             with_baseline(compute_prior(task, ranks.device), task, beat) for task in session.tasks
@@ -68,6 +69,39 @@ class Validation:
         )
         found = scores_of(rollouts, torch.arange(len(held_out)))
         return {f"{name}_nrmse": own.nrmse for name, own in found.items()}
+
+
+def keep_better_state(session: Session, beat: Callable[[], None], stop_asked: Callable[[], bool]) -> None:
+    """Keep the linear map that the model began as, where it has the lower error than the trained model.
+
+    By trajectories held out for validation, or of the training set. A stop leaves it to the next start.
+    """
+    operator, ranks, task, config = session.operator, session.ranks, session.tasks[0], session.config.data[0]
+    if not isinstance(operator, SpectralOperator) or (train := task.train).steady:
+        return
+    if config.validation:
+        chosen = _read(config, session)
+    else:
+        values = train.frames * train.channels * math.prod(train.grid)
+        own = read_frames(task, spaced(len(train), min(64, _MAX_VALUES // values)), train.frames)
+        static = operator.domains[0].static
+        chosen = Trajectories(fields=own.fields, conditions=own.conditions, static=static).to(ranks.device)
+    prior, errors = compute_prior(task, ranks.device), list[float]()
+    beat = beat_with_stop_vote(ranks, beat, stop_asked)
+    with suppress(EvaluationStopped), session.ema_weights(), session.autocast():
+        for corrected in (0, 1):
+            operator.linear.corrected.fill_(corrected)
+            found = roll_out(operator, 0, chosen, prior, ranks, beat, predictors=["rollout"])
+            errors.append(scores_of(found, torch.arange(len(chosen)))["rollout"].nrmse)
+    is_map_better = len(errors) == 2 and errors[0] < errors[1]
+    operator.linear.corrected.fill_(not is_map_better)
+    if is_map_better and ranks.rank.is_first:
+        nrmse = "rollout nRMSE {:.3g} and {:.3g}".format(*errors)
+        text = "the fitted linear map alone is better than the trained model"
+        print(f"{text}: {nrmse} on {len(chosen)} trajectories", flush=True)
+
+
+_MAX_VALUES = 1 << 25
 
 
 def _read(config: DataConfig, session: Session) -> Trajectories:

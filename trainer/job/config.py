@@ -8,7 +8,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import StageSpan, spans_of
-from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 from vastrun.trainer.job.stage_config import GateConfig, Schedule, StageConfig, StageName
 
 Weight = Annotated[float, Ge(0)]
@@ -24,8 +24,9 @@ class ModelConfig:
     """The operator: `latent` is a transformer over patches of a field, `fno` mixes its lowest frequencies,
     `spectral` does so on a coarse grid and maps every frequency linearly."""
 
-    name: str = "latent"
-    """A built-in model, or `module:attribute` in the user's code (docs/own-model.md)."""
+    name: str = "auto"
+    """A built-in model, or `module:attribute` in the user's code (docs/own-model.md). auto: chosen by
+    `default_model` when the options of a training are read."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further keyword arguments of a model in the user's code."""
     dim: Annotated[int, Ge(8)] = 64
@@ -238,6 +239,11 @@ class TrainConfig:
     """CPU threads per rank."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
 
+    def __post_init__(self) -> None:
+        # Once and for all: a stored job keeps its model, whatever a later version would choose.
+        if self.model.name == "auto":
+            object.__setattr__(self, "model", replace(self.model, name=default_model(self)[0]))
+
     @property
     def stage_spans(self) -> tuple[StageSpan, ...]:
         """Return the stages in their order, each with its steps among those of the run."""
@@ -295,6 +301,20 @@ class TrainConfig:
         if self.first_stage != "operator":
             return "stages" if self.stages else "stage"
         return None if self.freeze == "off" else "freeze"
+
+
+def default_model(train: TrainConfig) -> tuple[str, str]:
+    """Return the model of a job that names none, and the reason (docs/training.md#which-model)."""
+    data, model = train.data[0], train.model
+    has_patches = (model.heads, model.patch, data.patch) != (ModelConfig.heads, ModelConfig.patch, None)
+    is_later = bool(train.stages) or train.stage != "operator" or train.freeze != "off"
+    if len(train.data) > 1 or is_later or has_patches:
+        return "latent", "the only one with several tasks, later stages, heads or patches"
+    if data.steady:
+        return "latent", "on a CPU the lowest error of a steady problem"
+    if data.task in PARAMETERS and data.axes < 3 and data.points >= model.points:
+        return "spectral", "on a CPU the lowest error of one task in time"
+    return "latent", "no other was measured on such data"
 
 
 def config_of(job: Job) -> TrainConfig:

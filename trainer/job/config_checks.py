@@ -114,14 +114,8 @@ def profile_checks(config: TrainConfig) -> list[Check]:
     if config.profile is None or config.profile.step is None:
         return []
     first, steps = config.profile.step, config.profile.steps
-    return [
-        (
-            first + steps > config.steps,
-            "profile.step",
-            f"expected profile.step + profile.steps to be at most train.steps ({config.steps}), "
-            f"got {first} + {steps}",
-        )
-    ]
+    expected = f"expected profile.step + profile.steps to be at most train.steps ({config.steps})"
+    return [(first + steps > config.steps, "profile.step", f"{expected}, got {first} + {steps}")]
 
 
 def _model_checks(config: TrainConfig) -> list[Check]:
@@ -133,17 +127,11 @@ def _model_checks(config: TrainConfig) -> list[Check]:
             *((True, "model.name", fault) for fault in _name_faults(model.name)),
             (several, "model.name", one_task),
             *(_own_checks(model) if model.is_own else ()),
-            *((_modes_check(model, "data.points", config.data[0].points),) if model.name == "fno" else ()),
-            *(_coarse_grid_checks(model, config.data[0].points) if model.name == "spectral" else ()),
+            *([] if model.is_own else [_modes_check(model, config.data[0].points)]),
         ]
-    return [
-        (
-            model.dim % model.heads > 0,
-            "model.heads",
-            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
-        ),
-        *(_patch_check(model, key, data) for key, data in tasks_by_key(config)),
-    ]
+    heads = f"expected a divisor of model.dim ({model.dim}), got {model.heads}"
+    patches = [_patch_check(model, key, data) for key, data in tasks_by_key(config)]
+    return [(model.dim % model.heads > 0, "model.heads", heads), *patches]
 
 
 def _name_faults(name: str) -> Iterator[str]:
@@ -158,40 +146,30 @@ def _name_faults(name: str) -> Iterator[str]:
 
 
 def _own_checks(model: ModelConfig) -> list[Check]:
-    given = ", ".join(MODEL_ARGUMENTS)
+    given = f"the data decide {', '.join(MODEL_ARGUMENTS)}: expected another argument of {model.name}"
+    name = "expected the name of an argument in Python, got {!r}"
     return [
         check
         for key in model.options
         for check in (
-            (
-                key in MODEL_ARGUMENTS,
-                f"model.options.{key}",
-                f"the data decide {given}: expected another argument of {model.name}",
-            ),
-            (
-                not key.isidentifier() or iskeyword(key),
-                "model.options",
-                f"expected the name of an argument in Python, got {key!r}",
-            ),
+            (key in MODEL_ARGUMENTS, f"model.options.{key}", given),
+            (not key.isidentifier() or iskeyword(key), "model.options", name.format(key)),
         )
     ]
 
 
 def _stage_checks(config: TrainConfig) -> list[Check]:
-    sampler = config.sampler
+    sampler, stage, model = config.sampler, config.stage, config.model.name
     # Without a temperature only `steady` draws from noise; the default of the other stages is 0.
-    still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
-    if config.stage == "operator":
+    still = sampler.temperature == 0 or (sampler.temperature is None and stage != "steady")
+    if stage == "operator":
         return []
     own = [data for data in config.data if data.task in PARAMETERS]
+    steps = f"expected 1 or 2 with the stage distill, got {sampler.steps}"
     return [
+        (model != "latent", "model.name", f"expected latent with the stage {stage}, got {model}"),
         (
-            config.model.name != "latent",
-            "model.name",
-            f"expected latent with the stage {config.stage}, got {config.model.name}",
-        ),
-        (
-            config.stage == "steady" and not all(data.steady for data in own),
+            stage == "steady" and not all(data.steady for data in own),
             "stage",
             "steady needs problems without time (darcy)",
         ),
@@ -200,35 +178,20 @@ def _stage_checks(config: TrainConfig) -> list[Check]:
             "sampler.draws",
             "all draws are identical without a sampler.temperature above 0",
         ),
-        (
-            config.stage == "distill" and (sampler.steps or 1) > 2,
-            "sampler.steps",
-            f"expected 1 or 2 with the stage distill, got {sampler.steps}",
-        ),
+        (stage == "distill" and (sampler.steps or 1) > 2, "sampler.steps", steps),
     ]
 
 
-def _modes_check(model: ModelConfig, key: str, points: int) -> Check:
-    return (
-        2 * model.modes > points,
-        "model.modes",
-        f"expected at most half of {key} ({points}), got {model.modes}",
-    )
-
-
-def _coarse_grid_checks(model: ModelConfig, points: int) -> list[Check]:
-    if model.points < points:
-        return [_modes_check(model, "model.points", model.points)]
-    return [_modes_check(model, "data.points", points)]
+def _modes_check(model: ModelConfig, points: int) -> Check:
+    is_coarse = model.name == "spectral" and model.points < points
+    key, limit = ("model.points", model.points) if is_coarse else ("data.points", points)
+    fault = f"expected at most half of {key} ({limit}), got {model.modes}"
+    return (2 * model.modes > limit, "model.modes", fault)
 
 
 def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> Check:
-    patch = data.patch or model.patch
-    return (
-        data.points % patch > 0,
-        f"{at}.patch" if data.patch else "model.patch",
-        f"expected a divisor of {at}.points ({data.points}), got {patch}",
-    )
+    patch, key = data.patch or model.patch, f"{at}.patch" if data.patch else "model.patch"
+    return (data.points % patch > 0, key, f"expected a divisor of {at}.points ({data.points}), got {patch}")
 
 
 def _list_faults(config: TrainConfig) -> Iterator[Fault]:

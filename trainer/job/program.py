@@ -10,7 +10,7 @@ from vastrun.contract.program import PrepareStep, ProgramSpec
 from vastrun.contract.program_kind import JobContext, Program, ProgramFault, Proof
 from vastrun.contract.stages import StageSpan
 from vastrun.contract.workload import Workloads
-from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig, default_model
 from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.data_config import PARAMETERS
 from vastrun.trainer.job.stage_config import GateConfig
@@ -44,7 +44,7 @@ train:
   batch: 48          # windows a turn over all ranks; a multiple of the ranks
   data:
     task: burgers    # or another of docs/data.md: reaction_diffusion, darcy, compressible_2d, …
-  model: {name: spectral, dim: 24, depth: 4}   # for one task in time; latent for steady ones, and several
+  model: {dim: 24, depth: 4}   # spectral here, by the rule of docs/training.md; or name: latent, fno, …
   # optim: {lr: 3e-3}
   # wandb: {mode: online}    # needs secrets: WANDB_API_KEY
 """
@@ -68,9 +68,11 @@ class TrainProgram(Program[TrainConfig]):
 
     @classmethod
     def upgrade(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Read `strategy: diloco` as `ddp`, and `out_of_memory: retry` as `restart`."""
+        """Read `strategy: diloco` as `ddp`, `out_of_memory: retry` as `restart`, no model as `latent`."""
         now = {("strategy", "diloco"): "ddp", ("out_of_memory", "retry"): "restart"}
-        return {key: now.get((key, str(value)), value) for key, value in section.items()}
+        read = {key: now.get((key, str(value)), value) for key, value in section.items()}
+        model = read.get("model", {})
+        return read | ({"model": {"name": "latent", **model}} if isinstance(model, dict) else {})
 
     def validate(self, context: JobContext) -> Iterator[ProgramFault]:
         """Yield what is wrong with the section."""
@@ -231,7 +233,9 @@ class TrainProgram(Program[TrainConfig]):
         tasks = ", ".join(data.task for data in self.config.data)
         each = ", ".join(f"{span.name} {span.steps}" for span in self.stages)
         stages = f", in {len(self.stages)} stages: {each}" if len(self.stages) > 1 else ""
-        return f"{self.title}: {tasks}, {self.total_steps} steps{stages}"
+        name, reason = default_model(self.config)
+        reason = reason if self.config.model.name == name else "as the job says"
+        return f"{self.title}: {tasks}, {self.total_steps} steps{stages}; {self.config.model.name}: {reason}"
 
 
 def _with_tags(train: TrainConfig, tags: tuple[str, ...]) -> TrainConfig:

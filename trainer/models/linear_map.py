@@ -210,6 +210,8 @@ class ModeMap(nn.Module):
     fitted: Tensor
     centre: Tensor
     limits: Tensor
+    corrected: Tensor
+    """Zero where the fitted map alone predicts better than with what was learned."""
 
     def __init__(self, domain: Domain, features: int) -> None:
         super().__init__()
@@ -227,6 +229,7 @@ class ModeMap(nn.Module):
         self.register_buffer("fitted", torch.empty(functions, count, self.channels, self.channels, 2))
         self.register_buffer("centre", torch.empty(domain.conditions))
         self.register_buffer("limits", torch.empty(count))
+        self.register_buffer("corrected", torch.empty(()))
         self.shape = (len(low), self.channels, self.channels, *((2,) if self.periodic else ()))
         """Shape of the learned matrices: real between walls, else with real and imaginary part last."""
         self.matrices = nn.Linear(features, math.prod(self.shape))
@@ -241,6 +244,7 @@ class ModeMap(nn.Module):
         self.fitted.zero_()
         self.centre.zero_()
         self.limits.fill_(math.inf)
+        self.corrected.fill_(1)
 
     def _numbers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the shell of each mode, and the numbers of the lowest modes."""
@@ -286,12 +290,16 @@ class ModeMap(nn.Module):
         values = _coordinates(torch.stack(factors), unwrap=line)
         self.fitted.copy_(torch.einsum("fg,g...->f...", torch.linalg.pinv(basis), values))
 
+    def correction(self, learned: Tensor) -> Tensor:
+        """Return what was learned, or zeros in an evaluation by the fitted map alone."""
+        return learned if self.training else torch.where(self.corrected > 0, learned, 0)
+
     def forward(self, fields: Tensor, features: Tensor, conditions: Tensor) -> Tensor:
         """Map fields (B, *X, K) to their change, by conditions (B, C) and their features (B, H)."""
         with without_autocast(fields.device):
             basis = _basis(conditions.float(), self.centre)
             factors = _factors(torch.einsum("bf,f...->b...", basis, self.fitted))
-            learned = self.matrices(features.float()).unflatten(1, self.shape)
+            learned = self.correction(self.matrices(features.float())).unflatten(1, self.shape)
             if self.periodic:
                 learned = torch.view_as_complex(learned)
                 modes = torch.fft.rfftn(fields.float(), dim=tuple(range(1, fields.ndim - 1))).flatten(1, -2)

@@ -110,7 +110,7 @@ class SpectralOperator(NetworkOperator):
     def predict_change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
         """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
         u, features = fields.movedim(1, -1), self.features(conditions)
-        change = self.up(self._coarse_change(self.down(u), features))
+        change = self.linear.correction(self.up(self._coarse_change(self.down(u), features)))
         # A factor of -1 removes a mode, whatever the units of field and change are.
         scale = self.scale(task)
         ratio = (scale.std[0] / scale.std[1]).flatten()

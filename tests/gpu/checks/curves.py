@@ -16,10 +16,10 @@ _QUICK: Settings = {
     "batch": 48,
     "unroll": 3,
     "data": {"betas": [1.0], "train": 64, "test": 8, "points": 64, "frames": 21},
-    "model": {"dim": 64, "depth": 4, "heads": 4, "patch": 4},
+    "model": {"name": "latent", "dim": 64, "depth": 4, "heads": 4, "patch": 4},
 }
 """Of the quickstart's size, where the host is slower than the GPU."""
-_TINY: Settings = {"unroll": 1, "model": {"dim": 32, "depth": 1, "heads": 2, "patch": 4}}
+_TINY: Settings = {"unroll": 1, "model": {"name": "latent", "dim": 32, "depth": 1, "heads": 2, "patch": 4}}
 _MUON: Settings = {"optim": {"name": "muon"}}
 _FNO: Settings = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
 

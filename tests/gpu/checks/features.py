@@ -19,7 +19,7 @@ _ADVECTION: trainings.Settings = {"task": "advection", "betas": [1.0], **_SMALL}
 _BURGERS: trainings.Settings = {"task": "burgers", "nus": [0.1], **_SMALL}
 _DARCY: trainings.Settings = {"task": "darcy", **_SMALL}
 _CUBE: trainings.Settings = {"task": "compressible_3d", **_SMALL, "dt": 0.01}
-_TINY: trainings.Settings = {"dim": 32, "depth": 1, "heads": 2}
+_TINY: trainings.Settings = {"name": "latent", "dim": 32, "depth": 1, "heads": 2}
 _OWN_MODEL: trainings.Settings = {
     "name": trainings.OWN_MODEL,
     "options": {"width": 32, "depth": 2, "heads": 2},

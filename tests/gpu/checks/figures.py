@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _BRIEF: Settings = {"betas": [1.0], "train": 64, "test": 1, "frames": 21}
 LARGE: Settings = {
-    "model": {"dim": 1024, "depth": 12, "heads": 16, "patch": 4, "mlp_ratio": 4},
+    "model": {"name": "latent", "dim": 1024, "depth": 12, "heads": 16, "patch": 4, "mlp_ratio": 4},
     "data": {**_BRIEF, "points": 1024},
     "batch": 256,
     "unroll": 1,
     "precision": "bf16",
 }
 """62 TFLOP a step: large enough for its products to fill an H100."""
-_LATENT: Settings = {"dim": 512, "depth": 8, "heads": 8, "patch": 4}
+_LATENT: Settings = {"name": "latent", "dim": 512, "depth": 8, "heads": 8, "patch": 4}
 _MODES = 32
 _MIN_S = 2.0
 """A speed is measured for so long at least."""

@@ -17,7 +17,7 @@ _PLACES = ("forward", "backward", "optimizer", "eval")
 _LARGE: trainings.Settings = {
     "batch": 64,
     "data": {"betas": [1.0], "train": 64, "test": 2, "points": 512, "frames": 5},
-    "model": {"dim": 256, "depth": 4, "heads": 4, "patch": 4},
+    "model": {"name": "latent", "dim": 256, "depth": 4, "heads": 4, "patch": 4},
 }
 _SMALL: trainings.Settings = {"batch": 16}
 
@@ -59,7 +59,7 @@ _FAR_TOO_LARGE: trainings.Settings = {
     "batch": 4096,
     "unroll": 2,
     "data": {"betas": [1.0], "train": 512, "test": 2, "points": 2048, "frames": 11},
-    "model": {"dim": 256, "depth": 4, "heads": 4, "patch": 4},
+    "model": {"name": "latent", "dim": 256, "depth": 4, "heads": 4, "patch": 4},
 }
 """About 240 GiB of activations."""
 
@@ -85,7 +85,7 @@ _WIDE: trainings.Settings = {
     "batch": 96,
     "unroll": 2,
     "data": {"betas": [1.0], "train": 64, "test": 2, "points": 1024, "frames": 21},
-    "model": {"dim": 512, "depth": 6, "heads": 8, "patch": 4},
+    "model": {"name": "latent", "dim": 512, "depth": 6, "heads": 8, "patch": 4},
 }
 _WIDE_FNO: trainings.Settings = {**_WIDE, "batch": 384, "model": {"name": "fno", "dim": 128, "depth": 4}}
 _OWN_MODEL: trainings.Settings = {

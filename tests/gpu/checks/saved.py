@@ -53,7 +53,7 @@ _TOKENS_256: Settings = {
     "deterministic": True,
     "unroll": 1,
     "data": {"betas": [1.0], "train": 32, "test": 8, "points": 1024, "frames": 9},
-    "model": {"dim": 128, "depth": 2, "heads": 4, "patch": 4},
+    "model": {"name": "latent", "dim": 128, "depth": 2, "heads": 4, "patch": 4},
 }
 """Enough tokens for the kernels that large trainings use."""
 

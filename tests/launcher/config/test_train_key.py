@@ -3,7 +3,7 @@
 import pytest
 
 from tests.launcher.config.job_files import TRAIN, faults, load
-from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.config import dump_job, program_of, read_job
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_model_of_the_users_code_has_options_of_any_kind() -> None:
         ("train: {model: {name: ':Net'}}\ncode: {}", "got ':Net'"),
         (
             "train: {model: {options: {a: 1}}}",
-            "model.options: has no effect with latent; expected it with a model",
+            "model.options: has no effect with spectral; expected it with a model",
         ),
         (
             OWN + ", dim: 32}}",
@@ -87,12 +87,41 @@ def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) ->
     assert fault in told
 
 
+ALONE, FIRST, OTHER = "the only one with several", "on a CPU the lowest", "no other was measured"
+
+
+@pytest.mark.parametrize(
+    ("train", "model", "reason"),
+    [
+        ("", "spectral", FIRST),
+        ("data: {task: shallow_water, points: 32}", "spectral", FIRST),
+        ("data: {task: shallow_water, points: 24}", "latent", OTHER),
+        ("data: {task: compressible_3d, train: 8}", "latent", OTHER),
+        ("data: {task: 'mine:make'}", "latent", OTHER),
+        ("data: {task: darcy}", "latent", FIRST),
+        ("data: [{}, {task: burgers}]", "latent", ALONE),
+        ("stages: [operator, refine]", "latent", ALONE),
+        ("model: {patch: 4}", "latent", ALONE),
+        ("model: {name: fno}", "fno", "as the job says"),
+    ],
+)
+def test_a_job_without_a_model_gets_the_measured_one_and_keeps_it(
+    train: str, model: str, reason: str
+) -> None:
+    spec = load(f"name: job\ncode: {{path: .}}\ntrain: {{{train}}}\n")
+    assert f"; {model}: {reason}" in program_of(spec).summary
+    stored = dump_job(spec)
+    job = read_job(stored.replace(f'"name": "{model}"', '"name": "fno"', 1))
+    assert read_job(stored) == spec and job.train is not None and job.train.model.name == "fno"
+
+
 def test_what_earlier_versions_had_is_refused_in_a_file_and_read_in_a_stored_job() -> None:
     former = TRAIN + "  strategy: diloco\nretry: {slow: 1, host: 2}\n"
     refused = faults(former)
     assert refused[0].startswith("job.yaml:3: train.strategy: expected one of auto, single, ddp, fsdp2, got")
     assert refused[1].startswith("job.yaml:4: retry.slow")
     stored = dump_job(load(former.replace("diloco", "fsdp2").replace("slow", "hang")))
-    job = read_job(stored.replace('"fsdp2"', '"diloco"', 1).replace('"hang": 1', '"slow": 1'))
-    assert job.train is not None and job.train.strategy == "ddp"
+    stored = stored.replace('"fsdp2"', '"diloco"', 1).replace('"hang": 1', '"slow": 1')
+    job = read_job(stored.replace('"name": "spectral", ', ""))
+    assert job.train is not None and (job.train.strategy, job.train.model.name) == ("ddp", "latent")
     assert job.retry == {"host": 2}

@@ -80,7 +80,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     sessions.prepare(box)
     together(part, 1, box, {}, 1)
     jobs = [
-        {"model": {"dim": 32, "depth": 2, "heads": 4, "patch": 4}},
+        {"model": {"name": "latent", "dim": 32, "depth": 2, "heads": 4, "patch": 4}},
         {"optim": {"name": "muon"}},
         {"data": BURGERS},
     ]

@@ -75,7 +75,7 @@ def test_a_check_reads_the_unseen_parameters(folder: Path) -> None:
 
 def test_scores_at_unseen_parameters_stand_beside_the_others(folder: Path, alone: Ranks) -> None:
     task = data.make_task(RANGE, folder)
-    operator = make(ModelConfig(dim=16, depth=1, heads=2, patch=4), [domain_of(task.train)])
+    operator = make(ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4), [domain_of(task.train)])
     operator.scale(0).set(*task.train.moments())
     found = evaluate(operator, 0, RANGE, task, alone, lambda: None)
     unseen = [part for part in found.scores if part.startswith("unseen")]

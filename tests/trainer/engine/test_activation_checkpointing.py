@@ -16,7 +16,7 @@ from vastrun.trainer.workload.estimator import estimate_workload
 
 MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")
 MODELS = {
-    "latent": ModelConfig(dim=64),
+    "latent": ModelConfig(name="latent", dim=64),
     "fno": ModelConfig(name="fno", dim=48),
     "spectral": ModelConfig(name="spectral", dim=48),
 }

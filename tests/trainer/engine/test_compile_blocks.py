@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 def options_of(compiled: Literal["off", "blocks", "whole", "max-autotune"], *, cuda_graphs: bool) -> Any:
     """Options of Inductor with which the model's only block is compiled; None: it is not compiled."""
-    model = ModelConfig(dim=16, depth=1, heads=2)
+    model = ModelConfig(name="latent", dim=16, depth=1, heads=2)
     config = TrainConfig(model=model, compile=compiled, cuda_graphs=cuda_graphs)
     objective = stages.make(config, [Domain(grid=(16,), conditions=1)])
     checkpoint_and_compile(objective, config)

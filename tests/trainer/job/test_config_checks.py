@@ -18,7 +18,7 @@ OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": config.Fsdp2Config(cp
 
 def keys(world_size: int = 1, **changes: Any) -> list[str]:
     """The keys of all faults."""
-    return [key for key, _ in faults_of(replace(config.TrainConfig(), **changes), world_size)]
+    return [key for key, _ in faults_of(config.TrainConfig(**changes), world_size)]
 
 
 def test_the_defaults_have_no_fault() -> None:
@@ -27,7 +27,9 @@ def test_the_defaults_have_no_fault() -> None:
 
 @pytest.mark.parametrize("data", [replace(ADVECTION, patch=5), replace(ADVECTION, points=63)])
 def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: DataConfig) -> None:
-    assert keys(data=(data,)) == ["data.patch" if data.patch else "model.patch"]
+    assert keys(data=(data,), model=config.ModelConfig(name="latent")) == [
+        "data.patch" if data.patch else "model.patch"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"unroll": 21}, 1, ["unroll"]),
         ({"data": (ADVECTION, ADVECTION)}, 1, ["data[1].task"]),
         ({"data": (ADVECTION, BURGERS, ADVECTION)}, 1, ["data[2].task"]),
-        ({"model": config.ModelConfig(dim=64, heads=3)}, 1, ["model.heads"]),
+        ({"model": config.ModelConfig(name="latent", dim=64, heads=3)}, 1, ["model.heads"]),
         ({"evaluate_every": 250, "data": (DataConfig(validation=8),)}, 1, []),
         ({"evaluate_every": 1000, "data": (DataConfig(validation=8),)}, 1, []),
         ({"evaluate_every": 300, "data": (DataConfig(validation=8),)}, 1, ["evaluate_every"]),

@@ -52,7 +52,9 @@ def test_each_stage_is_trained_as_by_a_job_of_its_own() -> None:
         stage="refine", steps=40, unroll=2, batch=8, optim={"lr": 0.001, "warmup": 0.1}, sampler={"steps": 2}
     )
     assert config.of_stage("refine") == refine
-    assert config.of_stage("operator") == train(steps=100, **common, objective={"spectral": 1.0})
+    assert config.of_stage("operator") == train(
+        steps=100, **common, objective={"spectral": 1.0}, model={"name": "latent"}
+    )
 
 
 def test_a_job_of_one_stage_has_its_own_steps() -> None:

@@ -6,7 +6,7 @@ from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.latent_operator import PatchDecoder, PatchEncoder, from_patches, to_patches
 from vastrun.trainer.models.operator import Domain
 
-CONFIG = ModelConfig(dim=16, depth=1, heads=2, patch=4)
+CONFIG = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4)
 
 
 def test_a_token_knows_its_patch_and_no_other() -> None:

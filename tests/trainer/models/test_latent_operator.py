@@ -15,7 +15,7 @@ from vastrun.trainer.models.latent_operator import Attention, LatentOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss
 
-CONFIG = ModelConfig(dim=32, depth=2, heads=2, patch=4)
+CONFIG = ModelConfig(name="latent", dim=32, depth=2, heads=2, patch=4)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)
 
 

@@ -2,12 +2,17 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from vastrun.trainer import data
+from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.job.config import ModelConfig
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+from vastrun.trainer.loading.training_set import parameters_of, read_groups
 from vastrun.trainer.models.linear_map import ModeMap, Modes
 from vastrun.trainer.models.modes import field_of, low_modes, resampling
 from vastrun.trainer.models.operator import Domain, grid_points
@@ -157,6 +162,26 @@ def test_what_grows_in_the_data_grows_in_no_mode_without_learned_matrices_and_no
     for _ in range(200):
         after = operator(after, torch.zeros(4, 1))
     assert after.abs().max() < 3 * u.abs().max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if DataConfig(task=name).axes == 1])
+def test_after_500_frames_256_rollouts_are_finite_whatever_was_learned(name: str, tmp_path: Path) -> None:
+    settings = DataConfig(task=name, train=32, test=256, frames=6)
+    data.generate(settings, tmp_path)
+    task = data.make_task(settings, tmp_path)
+    config = ModelConfig(name="spectral", dim=8, depth=1, modes=8)
+    operator, parameters = SpectralOperator(config, [domain_of(task.train)]), parameters_of(task.train)
+    operator.scale(0).set(*task.train.moments())
+    operator.fit(parameters, read_groups(task, parameters, values=1 << 25, beat=lambda: None))
+    for weight in operator.parameters():
+        torch.nn.init.normal_(weight)
+    rows = torch.arange(256) * len(task.test) // 256  # of all parameters
+    u, conditions = task.test.fields[rows, 0], task.test.conditions[rows]
+    with torch.no_grad():
+        for _ in range(500):
+            u = operator(u, conditions)
+    assert len(u) == 256 and u.abs().max() < 3 * task.test.fields.abs().max()
 
 
 def test_a_mode_that_the_data_remove_has_a_finite_gradient() -> None:

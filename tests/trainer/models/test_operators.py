@@ -13,7 +13,7 @@ from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.weights import count_parameters, materialise
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4, modes=4)
+SMALL = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4, modes=4)
 KINDS = {
     "latent": SMALL,
     "fno": replace(SMALL, name="fno"),
@@ -151,7 +151,9 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
 def test_what_cannot_be_built_is_a_fault_of_its_key_and_all_else_can_be(
     model: dict[str, object], key: str | None
 ) -> None:
-    config = TrainConfig(data=(DataConfig(points=96),), model=replace(ModelConfig(dim=16, depth=1), **model))
+    config = TrainConfig(
+        data=(DataConfig(points=96),), model=replace(ModelConfig(name="latent", dim=16, depth=1), **model)
+    )
     assert [fault for fault, _ in faults_of(config, 1)] == [key] * (key is not None)
     if key is None:
         operator = made(config.model, (96,), 1)

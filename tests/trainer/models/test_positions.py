@@ -26,7 +26,7 @@ PERIODIC = {
     "reaction_diffusion",
 }
 WALLS = {"darcy", "diffusion_reaction", "diffusion_sorption", "incompressible", "shallow_water"}
-CONFIG = ModelConfig(dim=16, depth=1, heads=2, patch=4, modes=4)
+CONFIG = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4, modes=4)
 NEAR_WALLS, INSIDE = torch.tensor([0.005, 0.995]), torch.linspace(0.1, 0.9, 81)
 
 

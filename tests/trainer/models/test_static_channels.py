@@ -10,7 +10,7 @@ from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
 
 pytestmark = pytest.mark.torch
-CONFIG = ModelConfig(dim=16, depth=1, heads=2, patch=4)
+CONFIG = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4)
 
 
 def operator() -> LatentOperator:

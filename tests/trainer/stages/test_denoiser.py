@@ -9,7 +9,7 @@ from vastrun.trainer.models.denoiser import Denoiser
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.models.weights import materialise
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4)
+SMALL = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4)
 GRIDS = {"1-D": (32,), "2-D": (16, 16), "3-D": (8, 4, 12)}
 KINDS = {"plain": SMALL}
 

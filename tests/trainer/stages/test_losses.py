@@ -18,7 +18,7 @@ from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.stages.sampled import MAX_LEVEL
 
-CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2, patch=4))
+CONFIG = TrainConfig(model=ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4))
 LINE = Domain(grid=(32,), channels=2, conditions=1)
 UNITS = torch.tensor([10.0, 0.1])[:, None]
 
@@ -170,6 +170,4 @@ def test_the_average_follows_the_learner_and_nothing_else_moves(alone: Ranks) ->
     ],
 )
 def test_what_a_stage_cannot_do_is_a_fault_of_its_key(changes: dict[str, Any], key: str | None) -> None:
-    assert [fault for fault, _ in faults_of(replace(TrainConfig(), **changes), 1)] == [key] * (
-        key is not None
-    )
+    assert [fault for fault, _ in faults_of(TrainConfig(**changes), 1)] == [key] * (key is not None)

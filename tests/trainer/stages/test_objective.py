@@ -49,7 +49,7 @@ def unit(grid: tuple[int, ...], *sizes: float) -> Tensor:
 def operator_on(grid: tuple[int, ...], *, steady: bool = False) -> LatentOperator:
     """Its decoder is not zero, as in the midst of a training."""
     torch.manual_seed(0)
-    config = ModelConfig(dim=16, depth=1, heads=2, patch=4)
+    config = ModelConfig(name="latent", dim=16, depth=1, heads=2, patch=4)
     operator = LatentOperator(config, [Domain(grid=grid, channels=2, conditions=2, steady=steady)])
     for parameter in (*operator.decoders.parameters(), *operator.core.parameters()):
         torch.nn.init.normal_(parameter, std=0.1)

@@ -140,7 +140,7 @@ def refusals(ranks: Ranks, root: Path, legs: list[Leg]) -> list[tuple[str, bool]
 def test_a_stage_without_a_checkpoint_that_fits_is_refused_in_a_line_by_one_rank(
     root: Path, one: dict[str, Learned]
 ) -> None:
-    other_model = {**REFINE, "model": {"dim": 32, "depth": 1, "heads": 2, "patch": 4}}
+    other_model = {**REFINE, "model": {"name": "latent", "dim": 32, "depth": 1, "heads": 2, "patch": 4}}
     legs = [
         Leg(name="no former", settings=REFINE),
         Leg(name="too early", former="operator", settings=DISTILL),

@@ -129,7 +129,7 @@ WIDE: dict[str, Any] = {
     "unroll": 2,
     "strategy": "single",
     "data": {"betas": [1.0], "train": 64, "test": 2, "points": 1024, "frames": 21},
-    "model": {"dim": 512, "depth": 6, "heads": 8, "patch": 4},
+    "model": {"name": "latent", "dim": 512, "depth": 6, "heads": 8, "patch": 4},
     "wandb": {"mode": "off"},
 }
 FNO = {"name": "fno", "dim": 128, "depth": 4}
