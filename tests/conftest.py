@@ -138,16 +138,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             parts.require(part)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What is missing here, once, after all that was seen."""
-    reports = terminalreporter.stats.get("skipped", [])
-    said = parts.lines(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
-    if said:
-        terminalreporter.section("skipped")
-        for line in said:
-            terminalreporter.write_line(line)
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for all tests of a worker."""

@@ -8,16 +8,8 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
+from vastrun.launcher import core
 from vastrun.launcher.bundle.local_data import sized
-from vastrun.launcher.core import (
-    Bundle,
-    CheckpointCopy,
-    CollectResult,
-    DataContents,
-    LeftOutFiles,
-    PullResult,
-    Run,
-)
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_exit_code
@@ -27,7 +19,7 @@ from vastrun.launcher.ports import Remote
 class FakePacker:
     """One small bundle in `folder`."""
 
-    data: DataContents | None = None
+    data: core.DataContents | None = None
     """What is sent besides."""
 
     def __init__(self, folder: Path, *, secrets: bytes = b"") -> None:
@@ -43,21 +35,23 @@ class FakePacker:
     def changed_code(self, spec: JobSpec) -> list[str]:
         return []
 
-    def pack(self, run: Run, spec: JobSpec) -> Bundle:
+    def pack(self, run: core.Run, spec: JobSpec) -> core.Bundle:
         content = f"bundle of {run.id}".encode()
         self._path.write_bytes(content)
-        return Bundle(path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        return core.Bundle(
+            path=str(self._path), size=len(content), sha256=hashlib.sha256(content).hexdigest()
+        )
 
-    def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
+    def data_contents(self, run: core.Run, spec: JobSpec) -> core.DataContents | None:
         return self.data
 
-    def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
+    def pack_data(self, run: core.Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
         return str(self._path), 1
 
-    def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
+    def secrets(self, spec: JobSpec, run: core.Run | None = None) -> bytes:
         return self._secrets
 
-    def known_secrets(self, spec: JobSpec, run: Run) -> bytes | None:
+    def known_secrets(self, spec: JobSpec, run: core.Run) -> bytes | None:
         return self._secrets
 
     def lease(self) -> str:
@@ -72,28 +66,28 @@ class FakeOutputStore:
     log: str = ""
     not_shown: int = 0
     """Bytes of the log that come after the training."""
-    not_offered: LeftOutFiles = NONE_LEFT_OUT
+    not_offered: core.LeftOutFiles = NONE_LEFT_OUT
     """Files that the box does not offer."""
     true_size: int = 0
     """Bytes of each of them, where the box lies; 0: it does not."""
     fetched: set[str] = field(default_factory=set)
     """Of these, those that were downloaded by their path."""
 
-    def check_unused(self, run: Run) -> None:
+    def check_unused(self, run: core.Run) -> None:
         pass
 
-    def check(self, run: Run) -> None:
+    def check(self, run: core.Run) -> None:
         pass
 
-    def save_start_script(self, run: Run, text: str) -> None:
+    def save_start_script(self, run: core.Run, text: str) -> None:
         self.home["onstart.sh"] = text.encode()
 
-    def download_log(self, run: Run, remote: Remote) -> str:
+    def download_log(self, run: core.Run, remote: Remote) -> str:
         new = remote.read(layout.LOG, offset=len(self.log)).decode()
         self.log += new
         return new
 
-    def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+    def download_checkpoint(self, run: core.Run, remote: Remote, *, limit: int) -> core.CheckpointCopy | None:
         latest = f"{layout.CHECKPOINTS}/latest.json"
         named = remote.read(latest)
         if not named or named == self.home.get(latest):
@@ -102,16 +96,16 @@ class FakeOutputStore:
         state = f"{layout.CHECKPOINTS}/{name}/state.pt"
         self.home[state] = remote.read(state)
         self.home[latest] = named
-        return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
+        return core.CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
 
-    def download_metrics(self, run: Run, remote: Remote) -> int:
+    def download_metrics(self, run: core.Run, remote: Remote) -> int:
         held = len(self.home.get(layout.METRICS, b""))
         new = remote.read(layout.METRICS, offset=held)
         if new:
             self.home[layout.METRICS] = self.home.get(layout.METRICS, b"") + new
         return len(new)
 
-    def collect(self, run: Run, remote: Remote) -> CollectResult:
+    def collect(self, run: core.Run, remote: Remote) -> core.CollectResult:
         self.download_log(run, remote)
         damaged: list[str] = []
         for entry in json.loads(remote.read(layout.MANIFEST) or b'{"files": []}')["files"]:
@@ -126,14 +120,16 @@ class FakeOutputStore:
             damaged=tuple(damaged),
         )
         size = sum(map(len, self.home.values()))
-        return CollectResult(
+        return core.CollectResult(
             evidence=replace(evidence, left_out=self.not_offered),
             files=len(self.home),
             bytes=size,
             log_bytes_not_shown=self.not_shown,
         )
 
-    def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
+    def fetch(
+        self, run: core.Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf
+    ) -> core.PullResult:
         remote.read(layout.EXIT)
         taken = {
             file.path
@@ -141,10 +137,10 @@ class FakeOutputStore:
             if path in (None, file.path) and (self.true_size or file.size) <= max_bytes
         }
         self.fetched |= taken
-        return PullResult(files=len(taken), bytes=0)
+        return core.PullResult(files=len(taken), bytes=0)
 
-    def left_out(self, run: Run) -> LeftOutFiles:
+    def left_out(self, run: core.Run) -> core.LeftOutFiles:
         return self.not_offered.without(self.fetched)
 
-    def describe(self, run: Run, now: float) -> None:
+    def describe(self, run: core.Run, now: float) -> None:
         pass

@@ -12,26 +12,8 @@ from typing import Protocol
 
 from tests.fakebox import FakeBox, Loading, Training
 from vastrun.contract import layout
-from vastrun.launcher.core import (
-    Cause,
-    Charge,
-    CommandResult,
-    Event,
-    ExtraRates,
-    Instance,
-    Offer,
-    Phase,
-    Progress,
-    RentalOrder,
-    Run,
-    UserRequest,
-)
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher import core
+from vastrun.launcher.core import errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import offer_check
@@ -95,14 +77,14 @@ class FakeProvider:
         self.overpriced: set[str] = set()
         """Hosts that cost twice as much as was offered."""
         self.bill_usd = 0.0
-        self.extras = ExtraRates()
+        self.extras = core.ExtraRates()
         self.down_gb = 0.0
         """What each machine has fetched, as it is listed."""
         self.own_row_down_gb: float | None = None
         """What a machine has fetched by its own row, where the list is older."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
-        self.charge_error: VastrunError | None = None
+        self.charge_error: errors.VastrunError | None = None
         """What it answers to who asks what it charged."""
         self.bills = True
         """It says what it charged."""
@@ -130,9 +112,9 @@ class FakeProvider:
             ends_later=self,
         )
 
-    def search(self, spec: JobSpec) -> Sequence[Offer]:
+    def search(self, spec: JobSpec) -> Sequence[core.Offer]:
         return [
-            Offer(
+            core.Offer(
                 id=f"offer-{n}",
                 host=f"host-{n}",
                 gpu_name="RTX 4090",
@@ -160,11 +142,11 @@ class FakeProvider:
             quotes=quotes,
         )
 
-    def rent(self, order: RentalOrder) -> Instance:
+    def rent(self, order: core.RentalOrder) -> core.Instance:
         if order.offer.id in self.taken:
-            raise NoOfferError("taken")
+            raise errors.NoOfferError("taken")
         self._settle()
-        instance = Instance(
+        instance = core.Instance(
             id=str(next(self._ids)),
             label=order.label,
             state="running",
@@ -183,13 +165,13 @@ class FakeProvider:
         self.most_at_once = max(self.most_at_once, len(self._boxes))
         return self._boxes[instance.id].listed() if loading.queued else instance
 
-    def instances(self) -> Sequence[Instance]:
+    def instances(self) -> Sequence[core.Instance]:
         self._settle()
         self._must_not_be_mute()
         listed = [box.listed() for id, box in self._boxes.items() if id not in self.unlisted]
         return [replace(machine, unreadable=self.unreadable) for machine in listed]
 
-    def machine(self, instance_id: str) -> Instance | None:
+    def machine(self, instance_id: str) -> core.Instance | None:
         self._settle()
         self._must_not_be_mute()
         box = self._boxes.get(instance_id)
@@ -199,9 +181,9 @@ class FakeProvider:
 
     def _must_not_be_mute(self) -> None:
         if self.clock.now() >= self.mute_from:
-            raise UnreachableError("its rows cannot be read", cause=Cause.PROVIDER)
+            raise errors.UnreachableError("its rows cannot be read", cause=core.Cause.PROVIDER)
 
-    def connect(self, instance: Instance) -> Remote:
+    def connect(self, instance: core.Instance) -> Remote:
         self.box(instance.id)
         return self.remote_type(self, instance.id)
 
@@ -212,11 +194,11 @@ class FakeProvider:
     def forget(self, run_id: str) -> None:
         self.forgotten.add(run_id)
 
-    def charged(self, since: float, until: float) -> Sequence[Charge]:
+    def charged(self, since: float, until: float) -> Sequence[core.Charge]:
         if self.charge_error is not None:
             raise self.charge_error
         return [
-            Charge(instance_id=self.machine_of.get(label, ""), label=label, usd=usd)
+            core.Charge(instance_id=self.machine_of.get(label, ""), label=label, usd=usd)
             for label, usd in self.charges.items()
         ]
 
@@ -233,10 +215,10 @@ class FakeProvider:
         """The living box, up to date. Raises as a Remote does."""
         self._settle()
         if instance_id not in self._boxes:
-            raise GoneError(f"no such machine: {instance_id}")
+            raise errors.GoneError(f"no such machine: {instance_id}")
         box = self._boxes[instance_id]
         if self.cut_off or self._is_stranded or not box.is_up:
-            raise UnreachableError("connection timed out")
+            raise errors.UnreachableError("connection timed out")
         return box
 
     def shown_by(self, box: FakeBox) -> str:
@@ -320,42 +302,42 @@ class FakeRemote:
         self._provider = provider
         self._id = instance_id
 
-    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float) -> core.CommandResult:
         box = self._box()
         if command == "bash onstart/status.sh":
-            return CommandResult(exit_code=0, stdout=box.status() + "\n", stderr="")
+            return core.CommandResult(exit_code=0, stdout=box.status() + "\n", stderr="")
         if command == "bash onstart/run.sh start":
             box.start()
-            return CommandResult(exit_code=0, stdout="", stderr="")
+            return core.CommandResult(exit_code=0, stdout="", stderr="")
         if command.startswith("bash onstart/run.sh stop "):
             box.files.setdefault(layout.STOP, shlex.split(command)[-1].encode())
-            return CommandResult(exit_code=0, stdout="", stderr="")
+            return core.CommandResult(exit_code=0, stdout="", stderr="")
         if command.endswith(f"bash {layout.REARM}"):
             if not box.training.obeys:
-                return CommandResult(exit_code=1, stdout="", stderr="no")
+                return core.CommandResult(exit_code=1, stdout="", stderr="no")
             box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
-            return CommandResult(exit_code=0, stdout="", stderr="")
+            return core.CommandResult(exit_code=0, stdout="", stderr="")
         if f" bash {layout.DEADLINE} " in command:
             box.ends_at = self._provider.clock.now() + float(shlex.split(command)[-2])
-            return CommandResult(exit_code=0, stdout="", stderr="")
+            return core.CommandResult(exit_code=0, stdout="", stderr="")
         if command == offer_check.COMMAND:
-            return CommandResult(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
+            return core.CommandResult(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:
-            return CommandResult(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
+            return core.CommandResult(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
         return self._on_files(command, box)
 
-    def _on_files(self, command: str, box: FakeBox) -> CommandResult:
+    def _on_files(self, command: str, box: FakeBox) -> core.CommandResult:
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
-            return CommandResult(exit_code=1, stdout="", stderr="no links here")
+            return core.CommandResult(exit_code=1, stdout="", stderr="no links here")
         if command.endswith("transfer.receive"):
             text = box.receipts.pop(0) if len(box.receipts) > 1 else box.receipts[0]
-            return CommandResult(exit_code=0, stdout=text, stderr="")
+            return core.CommandResult(exit_code=0, stdout=text, stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:
-            return CommandResult(exit_code=1, stdout="", stderr="checksum")
+            return core.CommandResult(exit_code=1, stdout="", stderr="checksum")
         box.files[layout.SHIPPED] = b""
-        return CommandResult(exit_code=0, stdout="", stderr="")
+        return core.CommandResult(exit_code=0, stdout="", stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         self._box().files[path] = Path(local_path).read_bytes()
@@ -379,20 +361,20 @@ class FakeRemote:
 class FakeScreen:
     """Remembers what was shown."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[core.Event] = field(default_factory=list)
     logs: str = ""
-    shown: list[tuple[Phase, Progress]] = field(default_factory=list)
+    shown: list[tuple[core.Phase, core.Progress]] = field(default_factory=list)
     """At each moment."""
     dollars: list[tuple[float, float]] = field(default_factory=list)
     """Spent by then, and the price an hour."""
 
-    def report(self, event: Event) -> None:
+    def report(self, event: core.Event) -> None:
         self.events.append(event)
 
     def log(self, text: str) -> None:
         self.logs += text
 
-    def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
+    def progress(self, run: core.Run, progress: core.Progress, *, usd: float) -> None:
         self.shown.append((run.phase, progress))
         self.dollars.append((usd, run.usd_per_hour))
 
@@ -402,8 +384,8 @@ class FakeUserRequests:
     """Requests at given moments: {epoch seconds: request}."""
 
     clock: FakeClock
-    at: Mapping[float, UserRequest] = field(default_factory=dict)
+    at: Mapping[float, core.UserRequest] = field(default_factory=dict)
 
-    def current(self) -> UserRequest:
+    def current(self) -> core.UserRequest:
         due = [request for moment, request in sorted(self.at.items()) if moment <= self.clock.now()]
-        return due[-1] if due else UserRequest.NONE
+        return due[-1] if due else core.UserRequest.NONE

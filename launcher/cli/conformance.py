@@ -23,10 +23,7 @@ from vastrun.launcher.decisions.offer_check import PYPI_FILE
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.vast import VastProvider, account
-from vastrun.launcher.providers.vast.conformance.assumptions import (
-    Comparison,
-    State,
-)
+from vastrun.launcher.providers.vast.conformance import assumptions
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from vastrun.launcher.providers.vast.conformance.observed_vast import WATCH_S, ObservedVast
 from vastrun.launcher.providers.vast.conformance.recorder import (
@@ -136,7 +133,7 @@ class Conformance(Document):
     """Cost of all machines of the run by the ledger."""
     billed_usd: float | None
     """Charges of the provider; null if not settled yet."""
-    rows: Sequence[Comparison]
+    rows: Sequence[assumptions.Comparison]
 
     @classmethod
     def of(cls, record: Record, path: Path) -> Conformance:
@@ -154,7 +151,7 @@ def conformance_text(record: Record, path: Path) -> str:
     """Write a report. `path`: the file of the record."""
     rows = record.comparisons
     lines = [(one.state, one.name, short(one.assumed, 22), short(one.seen_text, 24)) for one in rows]
-    deviations = [_deviation(one) for one in rows if one.state is State.DEVIATES]
+    deviations = [_deviation(one) for one in rows if one.state is assumptions.State.DEVIATES]
     count = Counter(one.state for one in rows)
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     summary = [
@@ -162,7 +159,7 @@ def conformance_text(record: Record, path: Path) -> str:
         ("machine", record.machine if record.instance else "none was rented"),
         ("ledger", usd(record.run_usd)),
         ("bill", _bill(record, path)),
-        ("rows", ", ".join(f"{count[state]} {state}" for state in State if count[state])),
+        ("rows", ", ".join(f"{count[state]} {state}" for state in assumptions.State if count[state])),
         ("untried", "whether Vast sends a scheduled end: its first hour comes after the run"),
         ("file", f"{path}   (holds no secret; attach it to an issue)"),
     ]
@@ -181,7 +178,7 @@ def _bill(record: Record, path: Path) -> str:
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
 
 
-def _deviation(one: Comparison) -> str:
+def _deviation(one: assumptions.Comparison) -> str:
     return facts(
         [
             ("deviates", one.name),

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.launcher import core
 from vastrun.launcher.commands.chains import NO_OTHER, continuation_of, has_checkpoint
 from vastrun.launcher.commands.queries import RunRow, diary_of, lease_end, row_of
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import (
-    Cause,
-    Event,
-    LeftOutFiles,
-    Phase,
-    Proof,
-    Run,
-    StepEnd,
-)
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, SLOW_MACHINE, idle_gpus_text
@@ -49,10 +41,10 @@ class Explanation:
     """Advice: what to try next."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
-    last_event: Event | None = None
-    steps: tuple[StepEnd, ...] = ()
+    last_event: core.Event | None = None
+    steps: tuple[core.StepEnd, ...] = ()
     """Steps of its box, as far as they were downloaded."""
-    left_out: LeftOutFiles = NONE_LEFT_OUT
+    left_out: core.LeftOutFiles = NONE_LEFT_OUT
     """Files of its program that are not on this computer."""
     idle_gpus: str = ""
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
@@ -82,15 +74,15 @@ class Explanation:
         return lease_end(self.row.run)
 
     @property
-    def says_success(self) -> tuple[Proof, ...]:
+    def says_success(self) -> tuple[core.Proof, ...]:
         return tuple(proof for proof in self.row.run.proofs if proof.holds)
 
     @property
-    def says_otherwise(self) -> tuple[Proof, ...]:
+    def says_otherwise(self) -> tuple[core.Proof, ...]:
         return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
 
 
-def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
+def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     """Gather the evidence on a run."""
     outputs = Outputs(run)
     events = [event for event in diary_of(ledger, run) if not event.told]
@@ -112,7 +104,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     )
 
 
-def _home(events: Sequence[Event], run: Run, now: float, folder: Path) -> str:
+def _home(events: Sequence[core.Event], run: core.Run, now: float, folder: Path) -> str:
     """Describe the newest checkpoint here, and name one whose download has begun."""
     ended_at = run.ended_at
     incoming = max((path.stem for path in (folder / INCOMING).glob("step-*")), default="")
@@ -122,40 +114,40 @@ def _home(events: Sequence[Event], run: Run, now: float, folder: Path) -> str:
             when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
             newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
             return f"{found[1]}, {when}{newer}"
-    if run.cause is Cause.OUTPUTS_LOST and not incoming:
+    if run.cause is core.Cause.OUTPUTS_LOST and not incoming:
         return "no checkpoint; the log and metrics until its last answer"
     return f"no checkpoint; {incoming} is not whole" if incoming else ""
 
 
-def _advice(ledger: Ledger, run: Run) -> str:
+def _advice(ledger: Ledger, run: core.Run) -> str:
     """Name one thing to do next: with a run that goes on already, nothing is to be started."""
     if run.cause is None or (later := continuation_of(ledger, run)) is None:
         return advice_for(run, checkpoint=has_checkpoint(ledger, run), not_shipped=missing_file(run))
-    if later.phase is not Phase.ENDED:
+    if later.phase is not core.Phase.ENDED:
         return f"{later.id} continues it: vastrun attach {later.id}"
     return f"{later.id} continued it and ended {later.verdict}: vastrun why {later.id}"
 
 
-def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:
+def _idle_gpus(outcome: Outcome | None, events: Sequence[core.Event]) -> str:
     """Describe idle GPUs by the evidence, else by the last report while it ran; empty: there is none."""
     if outcome is not None and outcome.idle_gpus is not None:
         return idle_gpus_text(outcome.idle_gpus)
     return _last_text(events, IDLE_GPUS)
 
 
-def _last_text(events: Sequence[Event], begins: str) -> str:
+def _last_text(events: Sequence[core.Event], begins: str) -> str:
     """Return the last report that begins so; empty: there is none."""
     return next((event.text for event in reversed(events) if event.text.startswith(begins)), "")
 
 
-def missing_file(run: Run) -> str:
+def missing_file(run: core.Run) -> str:
     """Say what the program names that was not shipped, why, and what to add to the job: "conf/local.yaml is
     ignored by git, so it was not uploaded; add it to code.include".
 
     Empty where the run failed for another reason. Its machine words the detail: the names in it are only
     looked for within the code folder.
     """
-    if run.cause is not Cause.USER_ERROR:
+    if run.cause is not core.Cause.USER_ERROR:
         return ""
     from vastrun.launcher.bundle.checkout import data_entry, why_not_shipped  # slow to import: all that packs
 

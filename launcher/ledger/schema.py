@@ -14,20 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from vastrun.contract.records import as_json, read_json, replace_surrogates
-from vastrun.launcher.core import (
-    Cause,
-    ExtraRates,
-    Forecast,
-    MeasuredRun,
-    Meter,
-    Offer,
-    Phase,
-    Proof,
-    Rental,
-    Run,
-    Settled,
-    UserRequest,
-)
+from vastrun.launcher import core
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Search
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
@@ -44,7 +31,7 @@ _TYPES = {"int": "INTEGER", "float": "REAL"}
 def _run_columns() -> str:
     """Return the columns of a run: numbers as such, all else as text; NULL where None is a value."""
     rows = []
-    for field in fields(Run):
+    for field in fields(core.Run):
         kind, nullable, _ = str(field.type).partition(" | None")
         rows.append(f"{field.name} {_TYPES.get(kind, 'TEXT')}{'' if nullable else ' NOT NULL'}")
     return ", ".join(rows)
@@ -127,7 +114,7 @@ def create_tables(db: Database) -> None:
     db.set_schema_version(VERSION)
 
 
-RUN_FIELDS = tuple(field.name for field in fields(Run))
+RUN_FIELDS = tuple(field.name for field in fields(core.Run))
 """Columns of the table `runs`, beside `held_usd`: the value of `bills.held_usd` when it was written, for the
 sums of budgets."""
 
@@ -147,7 +134,7 @@ _SHARED = (
 """Texts that many runs have in common, each in memory once."""
 
 
-def run_to_row(run: Run) -> dict[str, Any]:
+def run_to_row(run: core.Run) -> dict[str, Any]:
     """Return the run's columns without `held_usd`."""
     row = {name: getattr(run, name) for name in RUN_FIELDS}
     row["detail"] = truncate_detail(run.detail)
@@ -164,26 +151,26 @@ def truncate_detail(text: str) -> str:
     return replace_surrogates(text[: caps.DETAIL_CHARACTERS])
 
 
-def run_from_row(row: Row) -> Run:
+def run_from_row(row: Row) -> core.Run:
     """Return the run of a row."""
     values = {name: row[name] for name in RUN_FIELDS}
     for name in _SHARED:
         values[name] = sys.intern(row[name])
-    values["phase"] = Phase(row["phase"])
-    values["cause"] = None if row["cause"] is None else Cause(row["cause"])
-    values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
+    values["phase"] = core.Phase(row["phase"])
+    values["cause"] = None if row["cause"] is None else core.Cause(row["cause"])
+    values["failed_in"] = None if row["failed_in"] is None else core.Phase(row["failed_in"])
     values["offer"] = None if row["offer"] is None else _parse_offer(json.loads(row["offer"]))
-    values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
-    values["charged"] = None if row["charged"] is None else Settled(**json.loads(row["charged"]))
+    values["meter"] = core.Meter(**_with_extras(json.loads(row["meter"])))
+    values["charged"] = None if row["charged"] is None else core.Settled(**json.loads(row["charged"]))
     values["rentals"] = tuple(map(_parse_rental, json.loads(row["rentals"])))
     values["proofs"] = tuple(_shared_proof(**proof) for proof in json.loads(row["proofs"]))
-    return Run(**values)
+    return core.Run(**values)
 
 
-def measured_from_row(row: Row) -> MeasuredRun:
+def measured_from_row(row: Row) -> core.MeasuredRun:
     """Return the measurements of a run's machine from these columns of its row."""
     offer = json.loads(row["offer"])
-    return MeasuredRun(
+    return core.MeasuredRun(
         provider=row["provider"],
         host=row["host"],
         gpu_name=offer["gpu_name"] or "",
@@ -193,7 +180,7 @@ def measured_from_row(row: Row) -> MeasuredRun:
         steps_per_s=row["steps_per_s"],
         boot_s=row["boot_s"],
         bid_hours=_hours(row) if offer.get("bid_usd_per_hour") is not None else 0.0,
-        preempted=row["cause"] == Cause.PREEMPTED,
+        preempted=row["cause"] == core.Cause.PREEMPTED,
         account=row["account"],
         tail_s=None if row["charged"] is None else json.loads(row["charged"]).get("tail_s"),
     )
@@ -205,13 +192,13 @@ def _hours(row: Row) -> float:
     return max(0.0, released_at - rented_at) / 3600 if rented_at and released_at else 0.0
 
 
-def _parse_offer(values: dict[str, Any]) -> Offer:
+def _parse_offer(values: dict[str, Any]) -> core.Offer:
     forecast = values["forecast"]
-    return Offer(**{**_with_extras(values), "forecast": forecast and Forecast(**forecast)})
+    return core.Offer(**{**_with_extras(values), "forecast": forecast and core.Forecast(**forecast)})
 
 
-def _parse_rental(values: dict[str, Any]) -> Rental:
-    return Rental(**{**values, "meter": Meter(**_with_extras(values["meter"]))})
+def _parse_rental(values: dict[str, Any]) -> core.Rental:
+    return core.Rental(**{**values, "meter": core.Meter(**_with_extras(values["meter"]))})
 
 
 def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,8 +206,8 @@ def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Most runs of a batch have the same of these: 10,000 runs take 15 MB less.
-_shared_proof = lru_cache(maxsize=1024, typed=True)(Proof)
-_shared_rates = lru_cache(maxsize=256, typed=True)(ExtraRates)
+_shared_proof = lru_cache(maxsize=1024, typed=True)(core.Proof)
+_shared_rates = lru_cache(maxsize=256, typed=True)(core.ExtraRates)
 
 
 _OF_BATCH = ("name", "provider", "folder", "created_at", "opened_at", "computer", "home")
@@ -238,7 +225,7 @@ def batch_from_row(row: Row) -> Batch:
     values = {name: row[name] for name in (*_OF_BATCH, "reason", "revision")}
     search = None if row["search"] is None else _parse(Search, row["search"])
     spec = _parse(BatchSpec, row["spec"])
-    return Batch(**values, spec=spec, request=UserRequest(row["request"]), search=search)
+    return Batch(**values, spec=spec, request=core.UserRequest(row["request"]), search=search)
 
 
 def point_from_row(row: Row) -> BatchPoint:

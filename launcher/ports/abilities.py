@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
-from vastrun.launcher.core import (
-    AccountStatus,
-    Cause,
-    Charge,
-    CommandResult,
-    Identity,
-    Instance,
-    LocalProgram,
-    MachineEnd,
-    RentalOrder,
-    Run,
-    RunNetwork,
-    SshAccess,
-)
+from vastrun.launcher import core
 from vastrun.launcher.core.market import ScheduledEnd, SearchFinding
 
 if TYPE_CHECKING:
@@ -38,7 +25,7 @@ class Remote(Protocol):
     BoxError when its response is invalid.
     """
 
-    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float) -> core.CommandResult:
         """Run a shell command; return its result with any exit code.
 
         Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.
@@ -97,13 +84,13 @@ class Interruptible(Protocol):
 class OpensTerminal(Protocol):
     """A remote on which the user can open a terminal."""
 
-    def terminal(self, command: str | None = None) -> LocalProgram:
+    def terminal(self, command: str | None = None) -> core.LocalProgram:
         """Return the program that opens a shell in the box's folder, or runs `command` there.
 
         Connects to the box first, to authenticate it. Raises as the other methods.
         """
 
-    def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
+    def tunnel(self, port: int, local_port: int) -> core.LocalProgram | None:
         """Return the program that forwards `local_port` to the box's `port`; None: none is needed."""
 
 
@@ -111,7 +98,7 @@ class OpensTerminal(Protocol):
 class AllowsSsh(Protocol):
     """A remote whose box the user's own programs reach by SSH: an editor, rsync, scp."""
 
-    def ssh_access(self) -> SshAccess:
+    def ssh_access(self) -> core.SshAccess:
         """Return how to log in, at the address that answers now.
 
         Connects to the box first, to check and store its host key. Raises UsageError where the box has no
@@ -161,14 +148,14 @@ def with_abilities(wrapper: type[_W], inner: Remote, *, without: Collection[str]
 class ReportsIdentity(Protocol):
     """A provider whose key may belong to another account later, and then lists other machines."""
 
-    def identity(self) -> Identity:
+    def identity(self) -> core.Identity:
         """Return the account of the key, by one request. Raises AuthError, ProviderError."""
 
 
 class HasAccount(ReportsIdentity, Protocol):
     """A provider whose machines are paid for by an account."""
 
-    def account_status(self) -> AccountStatus:
+    def account_status(self) -> core.AccountStatus:
         """Return the status of the account. Read-only. Raises AuthError, ProviderError."""
 
 
@@ -188,7 +175,7 @@ class HasHostLog(Protocol):
         Raises UnreachableError where it is not available within that time, ProviderError.
         """
 
-    def cause_in(self, host_log: str) -> Cause | None:
+    def cause_in(self, host_log: str) -> core.Cause | None:
         """Return the cause of a failed start by the host's log; None: unknown."""
 
 
@@ -205,7 +192,7 @@ class HasNetworks(Protocol):
         Raises ProviderError, with the cause HOST, when it is not on that network; UnreachableError.
         """
 
-    def run_networks(self) -> Sequence[RunNetwork]:
+    def run_networks(self) -> Sequence[core.RunNetwork]:
         """List the networks that vastrun created. Raises AuthError, ProviderError: the list is unknown."""
 
     def remove_network(self, label: str) -> None:
@@ -234,7 +221,7 @@ class EndsLater(Protocol):
 class ListsByRun(Protocol):
     """A provider whose machines are on several others, of which one may be unreachable."""
 
-    def instances_for(self, run: Run) -> Sequence[Instance]:
+    def instances_for(self, run: core.Run) -> Sequence[core.Instance]:
         """List machines as `instances`, at least those of the run, without asking the other providers.
 
         Raises ProviderError when the list is unknown.
@@ -246,7 +233,7 @@ class Abilities:
     """Optional abilities of a provider: a function or an object that implements each, or None."""
 
     account: HasAccount | None = None
-    charged: Callable[[float, float], Sequence[Charge]] | None = None
+    charged: Callable[[float, float], Sequence[core.Charge]] | None = None
     """Lists the charges on the days from one time to another, as far as they are settled; a machine may have
     several. Raises AuthError, ProviderError."""
     describe: Callable[[], str] | None = None
@@ -262,14 +249,14 @@ class Abilities:
     ends_later: EndsLater | None = None
     identity: ReportsIdentity | None = None
     """Identity of a provider that has no account."""
-    end_of: Callable[[str], MachineEnd | None] | None = None
+    end_of: Callable[[str], core.MachineEnd | None] | None = None
     """Returns why the provider itself ended the machine with that id; None: it has not, or the reason is
     unknown. Raises UnreachableError while it is just being ended, ProviderError."""
     notes: Callable[[], Sequence[str]] | None = None
     """Returns what the last search found in each part of the provider, as in the partitions of a cluster."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
-    start_script: Callable[[RentalOrder], str] | None = None
+    start_script: Callable[[core.RentalOrder], str] | None = None
     """Returns the script that a machine runs at each start, in readable form. Contains no secret."""
     search_findings: Callable[[], Iterable[SearchFinding]] | None = None
     """Searches the market, and reports whether its offers can be read. Costs nothing."""

@@ -12,16 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional, cast, get_args
 
-from vastrun.contract import layout
-from vastrun.contract.outcome import (
-    REASONS,
-    Hang,
-    IdleGpus,
-    MachineReading,
-    RankEnd,
-    Reason,
-    read_rank_record,
-)
+from vastrun.contract import layout, outcome
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
@@ -35,10 +26,10 @@ from vastrun.onstart.supervision.uncaught import uncaught_of
 
 _UNCAUGHT = 1
 """Exit code of Python after an uncaught exception."""
-_STOP_EXIT_CODES = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
+_STOP_EXIT_CODES = (-signal.SIGTERM, outcome.REASONS["stopped"].rank_exit_code)
 _OF_COLLECTIVES = re.compile("NCCL|collective|timeout")
 """Matches why NCCL's watchdog aborted a process, if the collectives failed; else a kernel on the GPU did."""
-_OWN_REASONS: tuple[Reason, ...] = ("data", "diverged", "gate_missed", "stopped", "oom")
+_OWN_REASONS: tuple[outcome.Reason, ...] = ("data", "diverged", "gate_missed", "stopped", "oom")
 """Reasons that a program knows better than any measurement."""
 _NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
 """Exit codes of ranks that did not fail, or whose failure was not observed."""
@@ -53,7 +44,7 @@ JSON."""
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRankEnd:
-    end: RankEnd
+    end: outcome.RankEnd
     at: float
     """Epoch seconds."""
     early: bool = False
@@ -62,7 +53,7 @@ class TimedRankEnd:
     """True when it reported a SIGTERM; all ranks then exit."""
     crash: str = ""
     """Native frame of a crash, and the file with its stacks; empty: nothing was recorded."""
-    measured: Optional[Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    measured: Optional[outcome.Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
     """Reason that the measurements of its machine prove; None: none."""
     fact: str = ""
     """The measurement that proves it; empty without one."""
@@ -86,7 +77,7 @@ class ObservedLaunch:
     agent_exit: int | None
     killed: frozenset[int] = frozenset()
     """Ranks that the supervisor killed."""
-    hang: Hang | None = None
+    hang: outcome.Hang | None = None
     stop_cause: str | None = None
     stopped_at: float | None = None
     """Epoch seconds at which the ranks were asked to stop."""
@@ -94,9 +85,9 @@ class ObservedLaunch:
     """Step that every rank had reached by then."""
     steps_needed: int | None = None
     """Step that every rank must reach for a success, from the job; None: not required."""
-    reading: MachineReading | None = None
+    reading: outcome.MachineReading | None = None
     """Measured here once a rank had failed or a file system was full; None: neither."""
-    idle_gpus: IdleGpus | None = None
+    idle_gpus: outcome.IdleGpus | None = None
     """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
     this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[TimedRankEnd, ...] = ()
@@ -109,10 +100,10 @@ class ObservedLaunch:
 class Diagnosis:
     """The conclusion on a launch."""
 
-    reason: Reason
+    reason: outcome.Reason
     detail: str
-    ranks: tuple[RankEnd, ...]
-    first_failure: RankEnd | None
+    ranks: tuple[outcome.RankEnd, ...]
+    first_failure: outcome.RankEnd | None
     stop_sent_at: float | None = None
     """Epoch seconds at which running ranks were sent SIGTERM; None: never."""
 
@@ -141,7 +132,7 @@ def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
 
 
 def _with_measured(
-    box: Path, dated: TimedRankEnd, pids: Mapping[int, int], reading: MachineReading
+    box: Path, dated: TimedRankEnd, pids: Mapping[int, int], reading: outcome.MachineReading
 ) -> TimedRankEnd:
     """Add the reason that the measurements prove to the end of a rank that failed."""
     end = dated.end
@@ -173,7 +164,7 @@ def _follows_from_loss(first: TimedRankEnd, observed: ObservedLaunch) -> bool:
 
 def _reason(
     box: Path, ends: Sequence[TimedRankEnd], first: TimedRankEnd | None, observed: ObservedLaunch
-) -> tuple[Reason, str]:
+) -> tuple[outcome.Reason, str]:
     """Return the reason of the launch's end, and one line about it."""
     if observed.hang is not None:
         return "hang", _hang_line(observed.hang) + _left_text(ends)
@@ -225,7 +216,7 @@ def _exited_because_of_stop(ends: Sequence[TimedRankEnd], observed: ObservedLaun
     return observed.steps_needed is None or (observed.stopped_at_step or 0) < observed.steps_needed
 
 
-def _hang_line(hang: Hang) -> str:
+def _hang_line(hang: outcome.Hang) -> str:
     where = where_text(hang.step, hang.activity)
     frame = f", in {hang.frame}" if hang.frame else ""
     # When all ranks wait, the collectives that they wait in show the fault.
@@ -276,7 +267,7 @@ def left_early(box: Path, process: RankProcess) -> bool:
     return _is_early(_read_end(box, process.rank, process, None, training=True).end)
 
 
-def _is_early(end: RankEnd) -> bool:
+def _is_early(end: outcome.RankEnd) -> bool:
     return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
@@ -284,7 +275,7 @@ def _read_end(
     box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None, *, training: bool
 ) -> TimedRankEnd:
     code, at = _exit_of(rank, process, agent)
-    own, beat = read_rank_record(box, rank), beat_of(box, rank)
+    own, beat = outcome.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)
@@ -301,7 +292,7 @@ def _read_end(
         if raised and name is None and raised.exception not in (lines or ""):
             raised = None  # the program went on after it
     crash = read_crash(box, rank) if name and not training else None
-    end = RankEnd(
+    end = outcome.RankEnd(
         rank=rank,
         exit_code=code,
         signal=name,
@@ -344,7 +335,7 @@ def _failure_order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
 
 def mark_ended_by_us(
     ends: Sequence[TimedRankEnd], first: TimedRankEnd | None, killed: Collection[int]
-) -> tuple[RankEnd, ...]:
+) -> tuple[outcome.RankEnd, ...]:
     """Return the ends for the outcome, with `ended_by_us` set on those that another rank caused.
 
     A rank whose end was not observed had barely started when the `first` one ended all.
@@ -353,19 +344,19 @@ def mark_ended_by_us(
     return tuple(replace(d.end, ended_by_us=d is not first and _was_ended(d.end, killed)) for d in ends)
 
 
-def reason_of_end(end: RankEnd) -> Reason:
+def reason_of_end(end: outcome.RankEnd) -> outcome.Reason:
     """Return the reason of a failure by the exit code, the signal and what was raised."""
-    if end.exit_code == REASONS["oom"].rank_exit_code:
+    if end.exit_code == outcome.REASONS["oom"].rank_exit_code:
         return "oom"
     if end.signal is not None:
         aborted = end.signal == "SIGABRT" and end.exception is not None
         return "communication" if aborted and _OF_COLLECTIVES.search(end.exception or "") else "signal"
-    if end.reason in get_args(Reason) and end.reason != "finished":
-        return cast(Reason, end.reason)
+    if end.reason in get_args(outcome.Reason) and end.reason != "finished":
+        return cast(outcome.Reason, end.reason)
     return "error"
 
 
-def _was_ended(end: RankEnd, killed: Collection[int]) -> bool:
+def _was_ended(end: outcome.RankEnd, killed: Collection[int]) -> bool:
     return end.exit_code != 0 and (end.rank in killed or end.exit_code in _STOP_EXIT_CODES)
 
 

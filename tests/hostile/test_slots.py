@@ -11,14 +11,7 @@ from tests.hostile.lie import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
 from tests.jobs import train_job
 from tests.launcher.pool.slotted import SlottedMarket
-from vastrun.launcher.core import RentalOrder, Run
-from vastrun.launcher.core.errors import (
-    BoxError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-)
+from vastrun.launcher.core import RentalOrder, Run, errors
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.provider import PoolProvider
@@ -66,16 +59,16 @@ def test_a_lie_about_slots_and_what_is_no_list_is_refused_by_every_verb(
 
 def assert_refused(pool: PoolProvider, ordered: RentalOrder, instance_id: str) -> None:
     """No verb takes the lie for an answer, nor for the absence of one."""
-    with pytest.raises(BoxError, match="invalid list of slots") as error:
+    with pytest.raises(errors.BoxError, match="invalid list of slots") as error:
         pool.instances()
     assert str(error.value).isprintable()
-    with pytest.raises(BoxError):
+    with pytest.raises(errors.BoxError):
         pool.machine(instance_id)
-    with pytest.raises(BoxError):
+    with pytest.raises(errors.BoxError):
         pool.destroy(instance_id)
-    with pytest.raises(UncertainError):
+    with pytest.raises(errors.UncertainError):
         pool.rent(ordered)
-    with pytest.raises(NoOfferError) as no_offer:
+    with pytest.raises(errors.NoOfferError) as no_offer:
         pool.search(train_job())
     assert str(no_offer.value).isprintable()
 
@@ -105,9 +98,9 @@ def test_a_machine_that_forgets_a_slot_lets_nobody_believe_that_another_is_gone(
 def test_a_machine_that_is_silent_is_no_empty_list(market: SlottedMarket, pool: PoolProvider) -> None:
     pool.rent(order(pool))
     market.is_silent = True
-    with pytest.raises(UnreachableError):
+    with pytest.raises(errors.UnreachableError):
         pool.instances()
-    with pytest.raises(NoOfferError, match="does not answer"):
+    with pytest.raises(errors.NoOfferError, match="does not answer"):
         pool.search(train_job())
 
 
@@ -129,5 +122,5 @@ def test_a_slot_of_no_held_machine_is_no_instance(pool: PoolProvider) -> None:
 def test_instance_that_is_no_slot_cannot_be_connected_to(market: SlottedMarket, pool: PoolProvider) -> None:
     instance = pool.rent(order(pool))
     for name in ("x", "../evil.0000@held-owl-0a0a", "calm-heron-3f1a.0000@other-owl-0000"):
-        with pytest.raises(ProviderError):
+        with pytest.raises(errors.ProviderError):
             pool.connect(replace(instance, id=name))

@@ -15,18 +15,8 @@ from tests.launcher.batch.virtual_time import Pool, VirtualTime
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Killed, Plan
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.launcher import core
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.core import (
-    CommandResult,
-    Instance,
-    Offer,
-    Origin,
-    Phase,
-    RentalOrder,
-    Run,
-    RunNetwork,
-    bills,
-)
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import NoOfferError, ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
@@ -63,13 +53,13 @@ class NodeMarket(FakeProvider):
         self.while_shipping: Callable[[int], None] = lambda _: None
         self._missed: dict[str, float] = {}
 
-    def rent(self, order: RentalOrder) -> Instance:
+    def rent(self, order: core.RentalOrder) -> core.Instance:
         if self.rented >= self.stock:
             raise NoOfferError("somebody was faster")
         self.order.append(order.label)
         return super().rent(order)
 
-    def connect(self, instance: Instance) -> Remote:
+    def connect(self, instance: core.Instance) -> Remote:
         self.box(instance.id)
         return _NodeRemote(self, instance.id)
 
@@ -147,13 +137,13 @@ class NetworkedMarket(NodeMarket):
     def abilities(self) -> Abilities:
         return replace(super().abilities, networks=self)
 
-    def search(self, spec: JobSpec) -> Sequence[Offer]:
+    def search(self, spec: JobSpec) -> Sequence[core.Offer]:
         return [
             replace(offer, network="a" if number % 2 else "b")
             for number, offer in enumerate(super().search(spec))
         ]
 
-    def rent(self, order: RentalOrder) -> Instance:
+    def rent(self, order: core.RentalOrder) -> core.Instance:
         made_on = self.networks.setdefault(order.nodes[0], order.offer.network)
         if order.offer.network != made_on:
             raise ProviderError("the run's network is elsewhere")
@@ -165,9 +155,9 @@ class NetworkedMarket(NodeMarket):
             raise ProviderError("there is no such network")
         return f"{find_address('10.5.0.0/24', remote.run(ADDRESSES, timeout_s=1.0).stdout)}:29400"
 
-    def run_networks(self) -> Sequence[RunNetwork]:
+    def run_networks(self) -> Sequence[core.RunNetwork]:
         """Those that there are."""
-        return [RunNetwork(name=f"net of {label}", label=label) for label in self.networks]
+        return [core.RunNetwork(name=f"net of {label}", label=label) for label in self.networks]
 
     def remove_network(self, label: str) -> None:
         """It is gone, and so would be what is on it."""
@@ -182,13 +172,13 @@ class _NodeRemote(FakeRemote):
         super().__init__(market, instance_id)
         self._market = market
 
-    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float) -> core.CommandResult:
         box = self._box()
         if command != ADDRESSES:
             return super().run(command, timeout_s=timeout_s)
         honest = f"172.17.0.2 10.5.0.{box.instance.id}\n"
         printed = self._market.interfaces.get(box.node, honest)
-        return CommandResult(exit_code=0, stdout=printed, stderr="")
+        return core.CommandResult(exit_code=0, stdout=printed, stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         self._market.while_shipping(self._box().node)
@@ -242,9 +232,9 @@ class NodeWorld:
         self.plan = Plan(self.market)
         self.budgets: tuple[Budget, ...] = ()
         self.ledger = self.opened()
-        self.happens_in: dict[Phase, Callable[[int], None]] = {}
+        self.happens_in: dict[core.Phase, Callable[[int], None]] = {}
         """What comes to pass while a node ships or collects, by the phase; it is told the node."""
-        self.market.while_shipping = lambda node: self._happen(Phase.SHIP, node)
+        self.market.while_shipping = lambda node: self._happen(core.Phase.SHIP, node)
         self._folder = folder
         self._numbers, self._ids = itertools.count(1), itertools.count(1)
 
@@ -265,23 +255,23 @@ class NodeWorld:
         """It comes to pass then."""
         self.time.happens.append((self.time.now() + after_s, happen))
 
-    def launch(self) -> Run:
+    def launch(self) -> core.Run:
         """A launcher begins the run and drives it, with its retries."""
         return self._drive(lambda attempts: attempts.drive_to_end(self.begun(attempts)))
 
-    def resume(self, run_id: str = RUN_ID, *, computer: str = "desk") -> Run:
+    def resume(self, run_id: str = RUN_ID, *, computer: str = "desk") -> core.Run:
         """Another launcher drives it on, on a computer of the team."""
         ledger = self.ledger_on(computer)
         return self._drive(lambda attempts: attempts.resume(ledger.get(run_id), None), computer)
 
-    def _happen(self, phase: Phase, node: int) -> None:
+    def _happen(self, phase: core.Phase, node: int) -> None:
         self.happens_in.get(phase, lambda _: None)(node)
 
-    def begun(self, attempts: Attempts) -> Run:
+    def begun(self, attempts: Attempts) -> core.Run:
         return attempts.start(self.spec, provider="fake", run_id=RUN_ID, out_dir=str(self._folder / "out"))
 
     def attempts(self, who: str, life: Life, computer: str = "desk") -> Attempts:
-        def services_for(_: str, __: Origin) -> Services:
+        def services_for(_: str, __: core.Origin) -> Services:
             parts: dict[str, Any] = {
                 "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
                 "ledger": _Mortal(Faulty(self.ledger_on(computer), "ledger", self.plan), life),
@@ -307,27 +297,27 @@ class NodeWorld:
             recorded=recorded,
         )
 
-    def rows(self, run_id: str = RUN_ID) -> list[Run]:
+    def rows(self, run_id: str = RUN_ID) -> list[core.Run]:
         """The rows of all nodes."""
         return [self.ledger.get(run_id), *self.ledger.runs(leader=run_id)]
 
-    def every_row(self) -> Sequence[Run]:
+    def every_row(self) -> Sequence[core.Run]:
         return self.ledger.runs(members=True)
 
     @property
     def usd(self) -> float:
         """What all of them cost."""
-        return sum(bills.cost_usd(run, self.time.now()) for run in self.every_row())
+        return sum(core.bills.cost_usd(run, self.time.now()) for run in self.every_row())
 
     @property
     def told(self) -> str:
         events = self.screen.events
         return "\n".join(f"{event.at - 1.8e9:8.1f} {event.phase}: {event.text}" for event in events)
 
-    def _drive(self, work: Any, computer: str = "desk") -> Run:
+    def _drive(self, work: Any, computer: str = "desk") -> core.Run:
         who, life = f"{computer}:{next(self._numbers)}:0", Life()
         try:
-            run: Run = work(self.attempts(who, life, computer))
+            run: core.Run = work(self.attempts(who, life, computer))
         except BaseException:
             self.dead.add(who)
             raise
@@ -347,13 +337,13 @@ class NodeWorld:
 class _Stores:
     """A FakeOutputStore for each row: each has a folder of its own."""
 
-    def __init__(self, stores: dict[str, FakeOutputStore], happen: Callable[[Phase, int], None]) -> None:
+    def __init__(self, stores: dict[str, FakeOutputStore], happen: Callable[[core.Phase, int], None]) -> None:
         self._stores, self._happen = stores, happen
 
     def __getattr__(self, name: str) -> Any:
-        def verb(run: Run, *args: Any, **kwargs: Any) -> Any:
+        def verb(run: core.Run, *args: Any, **kwargs: Any) -> Any:
             if name == "collect":
-                self._happen(Phase.COLLECT, run.node)
+                self._happen(core.Phase.COLLECT, run.node)
             return getattr(self._stores.setdefault(run.id, FakeOutputStore()), name)(run, *args, **kwargs)
 
         return verb

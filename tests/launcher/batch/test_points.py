@@ -12,14 +12,8 @@ import pytest
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.offers import rtx_4090
 from tests.runs import a_run, ended_run
+from vastrun.launcher.batch import schedule
 from vastrun.launcher.batch.points import PointTable
-from vastrun.launcher.batch.schedule import (
-    PointState,
-    failure_causes,
-    holding_runs,
-    progress_of_batch,
-    states_of,
-)
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Cause, Driver, Meter, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.batch import BatchPoint
@@ -68,8 +62,8 @@ class Points:
         self.table.refresh(self.table.of(state.point.id).point)
 
     @property
-    def states(self) -> Sequence[PointState]:
-        return states_of(self._points, self.ledger.runs(batch=NAME, members=True))
+    def states(self) -> Sequence[schedule.PointState]:
+        return schedule.states_of(self._points, self.ledger.runs(batch=NAME, members=True))
 
     def reload(self) -> None:
         self.table.reload_if_changed(self.ledger.batches.get(NAME))
@@ -78,7 +72,7 @@ class Points:
     def _points(self) -> Sequence[BatchPoint]:
         return self.ledger.batches.points(NAME)
 
-    def _start(self, state: PointState) -> None:
+    def _start(self, state: schedule.PointState) -> None:
         spec = read_job(state.point.spec_json)
         provider = self.chance.choice(["fake", POOL])
         if provider == POOL:
@@ -120,11 +114,11 @@ def test_the_table_agrees_with_the_whole_ledger_after_each_change(points: Points
         points.table.refresh_open()
         states, now = points.states, points.world.time.now()
         runs = points.ledger.runs(batch=NAME, members=True)
-        whole = progress_of_batch(states, 7.0, now, holding_runs(runs))
+        whole = schedule.progress_of_batch(states, 7.0, now, schedule.holding_runs(runs))
         assert asdict(points.table.progress(7.0, now)) == pytest.approx(asdict(whole))
         waiting = sorted((one for one in states if one.is_waiting), key=lambda one: one.lacks_offer)
         assert points.table.waiting() == waiting
-        assert points.table.failure_causes() == failure_causes(
+        assert points.table.failure_causes() == schedule.failure_causes(
             states, points.ledger.batches.get(NAME).opened_at
         )
         assert list(points.table.states) == states

@@ -8,12 +8,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.runs import a_run
-from vastrun.launcher.batch.observer import (
-    MAX_CHECK_INTERVAL_S,
-    MIN_CHECK_INTERVAL_S,
-    Pruner,
-    poll_interval_s,
-)
+from vastrun.launcher.batch import observer
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -27,7 +22,7 @@ class Batch:
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock()
         self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
-        self.pruner = Pruner(RULE, "min", self.ledger)
+        self.pruner = observer.Pruner(RULE, "min", self.ledger)
         self.points: dict[str, list[Run]] = {}
 
     def begin(self, point: str, *, attempt: int = 1) -> None:
@@ -53,7 +48,7 @@ class Batch:
         self.points[point][-1] = replace(self.points[point][-1], **changes)  # type: ignore[arg-type]
 
     def look(self) -> list[str]:
-        self.clock.sleep(MAX_CHECK_INTERVAL_S)
+        self.clock.sleep(observer.MAX_CHECK_INTERVAL_S)
         return [pruning.run for pruning in self.pruner.look(self.points.values(), self.clock.now())]
 
     def requests(self) -> dict[str, UserRequest]:
@@ -85,26 +80,26 @@ def test_runs_that_fell_behind_are_asked_to_end_once_with_their_reason(batch: Ba
 
 def test_between_two_looks_nothing_is_read(batch: Batch) -> None:
     assert batch.pruner.look([], batch.clock.now()) == []
-    batch.clock.sleep(MIN_CHECK_INTERVAL_S / 2)
+    batch.clock.sleep(observer.MIN_CHECK_INTERVAL_S / 2)
     assert batch.pruner.look(batch.points.values(), batch.clock.now()) == []
     assert batch.look() == ["b-1", "c-1"]
 
 
 @pytest.mark.parametrize(
     ("trained_s", "between_s"),
-    [(0.5, MIN_CHECK_INTERVAL_S), (20.0, 5.0), (30.0, 7.5), (4000.0, MAX_CHECK_INTERVAL_S)],
+    [(0.5, observer.MIN_CHECK_INTERVAL_S), (20.0, 5.0), (30.0, 7.5), (4000.0, observer.MAX_CHECK_INTERVAL_S)],
 )
 def test_looks_come_as_often_as_the_fastest_run_does_a_quarter_of_the_first_rung(
     trained_s: float, between_s: float, batch: Batch
 ) -> None:
     runs = [points[-1] for points in batch.points.values() if points]
     slow = replace(runs[0], step=1, phase_at=0.0)
-    assert poll_interval_s(RULE, [*runs, slow], runs[0].phase_at + trained_s) == between_s
+    assert observer.poll_interval_s(RULE, [*runs, slow], runs[0].phase_at + trained_s) == between_s
 
 
 def test_without_a_pace_looks_are_rare(batch: Batch) -> None:
     runs = [replace(points[-1], step=0) for points in batch.points.values() if points]
-    assert poll_interval_s(RULE, runs, batch.clock.now() + 1.0) == MAX_CHECK_INTERVAL_S
+    assert observer.poll_interval_s(RULE, runs, batch.clock.now() + 1.0) == observer.MAX_CHECK_INTERVAL_S
 
 
 @pytest.mark.parametrize(
@@ -152,6 +147,6 @@ def test_what_ended_is_remembered_though_its_folder_is_gone(batch: Batch) -> Non
 
 def test_another_launcher_that_takes_over_decides_the_same(batch: Batch) -> None:
     batch.look()
-    batch.pruner = Pruner(RULE, "min", batch.ledger)
+    batch.pruner = observer.Pruner(RULE, "min", batch.ledger)
     assert batch.look() == []
     assert [len(batch.ledger.events(run)) for run in ("a-1", "b-1", "c-1")] == [0, 1, 1]

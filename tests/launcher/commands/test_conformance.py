@@ -12,13 +12,7 @@ from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.app import App
-from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.conformance import (
-    MAX_RUN_S,
-    Conformance,
-    conformance_job,
-    conformance_text,
-)
+from vastrun.launcher.cli import cli, conformance
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value, When
@@ -65,28 +59,32 @@ def test_the_exit_code_says_what_matters_most(made: Record, exit_code: int) -> N
 
 
 def test_the_job_holds_its_dollars_and_ends_after_ten_minutes() -> None:
-    spec = conformance_job(0.1, ["resources.regions=[US]", "resources.gpus=2"], NOW)
+    spec = conformance.conformance_job(0.1, ["resources.regions=[US]", "resources.gpus=2"], NOW)
     assert (reservation_usd(spec), spec.resources.gpus, spec.resources.regions) == (0.1, 2, ("US",))
-    assert deadline_of(spec) == NOW + MAX_RUN_S == datetime.fromtimestamp(NOW + MAX_RUN_S, UTC).timestamp()
-    assert spec.limits.hours * 3600 <= MAX_RUN_S
+    assert (
+        deadline_of(spec)
+        == NOW + conformance.MAX_RUN_S
+        == datetime.fromtimestamp(NOW + conformance.MAX_RUN_S, UTC).timestamp()
+    )
+    assert spec.limits.hours * 3600 <= conformance.MAX_RUN_S
     assert spec.train is not None
     assert spec.train.steps == 20
 
 
 def test_a_wrong_value_is_named_before_anything_is_asked_for() -> None:
     with pytest.raises(JobFileError, match=r"resources\.gpu_nam"):
-        conformance_job(0.1, ["resources.gpu_nam=X"], NOW)
+        conformance.conformance_job(0.1, ["resources.gpu_nam=X"], NOW)
 
 
 def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     made = record({**USUAL, **DEVIATES}, billed_usd=0.02)
-    text = conformance_text(made, FILE)
+    text = conformance.conformance_text(made, FILE)
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(("rests", "how")))
     assert "deviates  key.bad" in text
     assert "500 internal" in text
     assert "errors._TABLE" in text
     assert f"{len(ASSUMPTIONS) - 1} agrees, 1 deviates" in text
-    document = json.loads(to_text(Conformance.of(made, FILE)))
+    document = json.loads(to_text(conformance.Conformance.of(made, FILE)))
     hold("doctor", document)
     rows = {row["name"]: row for row in document["rows"]}
     assert rows["key.bad"]["state"] == "deviates"
@@ -94,7 +92,7 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
 
 
 def test_what_is_not_settled_says_how_to_settle_it() -> None:
-    assert "vastrun doctor --settle seen.json" in conformance_text(record(BY_RENT), FILE)
+    assert "vastrun doctor --settle seen.json" in conformance.conformance_text(record(BY_RENT), FILE)
 
 
 def test_options_that_exclude_each_other_are_a_usage_error(tmp_path: Path) -> None:

@@ -13,14 +13,7 @@ from tests.runs import a_run
 from vastrun.launcher.core import Cause, Forecast, Meter, Offer, Phase
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits
-from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.deadlines import (
-    check_deadline,
-    deadline_text,
-    expected_end,
-    offers_in_time,
-    require_in_time,
-)
+from vastrun.launcher.decisions import deadlines, policy
 
 NOW = datetime(2026, 11, 24, 16, 0, tzinfo=UTC).timestamp()
 HOUR_S = 3600.0
@@ -68,7 +61,7 @@ def test_a_program_may_have_ended_unseen_once_it_had_time_for_its_last_step_and_
 
 
 def names(spec: JobSpec, *offers: Offer, done: int = 0) -> list[str]:
-    return [one.id for one in offers_in_time(spec, offers, NOW, done)]
+    return [one.id for one in deadlines.offers_in_time(spec, offers, NOW, done)]
 
 
 def test_what_is_expected_in_time_comes_first_then_what_nobody_knows_and_the_late_are_left_out() -> None:
@@ -89,30 +82,30 @@ def test_a_machine_that_is_not_even_ready_in_time_is_left_out() -> None:
     with pytest.raises(
         NoOfferError, match="no machine trains before 2026-11-24 18:00; the soonest is ready at"
     ):
-        require_in_time(job(), [late], NOW)
+        deadlines.require_in_time(job(), [late], NOW)
 
 
 def test_what_was_done_before_need_not_be_done_again() -> None:
     assert names(job(), SLOW, done=50) == ["slow"]
-    assert expected_end(job(), SLOW, NOW, done=50) == NOW + 600 + 1800
-    assert expected_end(job(), SLOW, NOW, done=1000) == NOW + 600
+    assert deadlines.expected_end(job(), SLOW, NOW, done=50) == NOW + 600 + 1800
+    assert deadlines.expected_end(job(), SLOW, NOW, done=1000) == NOW + 600
 
 
 def test_where_all_are_late_the_soonest_and_its_cost_are_named() -> None:
     with pytest.raises(NoOfferError) as caught:
-        require_in_time(job("2026-11-24T17:20:00+01:00"), [SLOW, FAST], NOW)
+        deadlines.require_in_time(job("2026-11-24T17:20:00+01:00"), [SLOW, FAST], NOW)
     said = str(caught.value)
     assert "no offer is expected to finish by 2026-11-24 17:20" in said
     assert "the soonest, fast (1 x RTX 4090), is expected to finish at 2026-11-24 17:50 for $0.500" in said
-    assert not require_in_time(job(), [], NOW)
+    assert not deadlines.require_in_time(job(), [], NOW)
 
 
 def test_the_plan_says_whether_it_is_expected_in_time_in_the_zone_of_the_deadline() -> None:
-    assert deadline_text(job(), FAST, NOW) == (
+    assert deadlines.deadline_text(job(), FAST, NOW) == (
         "expected to finish at 2026-11-24 17:50; it is stopped at 2026-11-24 18:00"
     )
-    assert "not known whether it finishes by 2026-11-24 18:00" in deadline_text(job(), NEW, NOW)
-    assert deadline_text(job(None), FAST, NOW) == ""
+    assert "not known whether it finishes by 2026-11-24 18:00" in deadlines.deadline_text(job(), NEW, NOW)
+    assert deadlines.deadline_text(job(None), FAST, NOW) == ""
 
 
 def test_a_machine_is_kept_no_longer_than_until_the_deadline() -> None:
@@ -143,7 +136,7 @@ def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
 )
 def test_a_deadline_that_leaves_no_time_to_train_is_refused(now: float, said: str) -> None:
     with pytest.raises(JobValueError, match=re.escape(said)) as caught:
-        check_deadline(job(), now, min_s=policy.START_S)
+        deadlines.check_deadline(job(), now, min_s=policy.START_S)
     assert caught.value.cause is Cause.TIME_LIMIT
-    check_deadline(job(), NOW, min_s=policy.START_S)
-    check_deadline(job(None), now, min_s=policy.START_S)
+    deadlines.check_deadline(job(), NOW, min_s=policy.START_S)
+    deadlines.check_deadline(job(None), now, min_s=policy.START_S)

@@ -5,20 +5,13 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.decisions.resumption import (
-    Save,
-    checkpoint_pattern,
-    files_to_continue,
-    judge,
-    outputs_of,
-    written_files,
-)
+from vastrun.launcher.decisions import resumption
 
 BIG, SMALL = 1_000_000, 100
 
 
-def save(files: Mapping[str, tuple[int, int]], step: int = 10) -> Save:
-    return Save(step=step, is_calm=True, files=files)
+def save(files: Mapping[str, tuple[int, int]], step: int = 10) -> resumption.Save:
+    return resumption.Save(step=step, is_calm=True, files=files)
 
 
 PATTERNS = {
@@ -38,18 +31,18 @@ PATTERNS = {
 def test_a_checkpoint_is_the_large_file_that_each_save_adds(case: str) -> None:
     pattern, first, second = PATTERNS[case]
     both = [save({f"code/{name}": (BIG, 1) for name in names}) for names in (first, second)]
-    assert checkpoint_pattern(both) == pattern
+    assert resumption.checkpoint_pattern(both) == pattern
 
 
 def test_a_checkpoint_may_be_rewritten_and_logs_and_data_are_none() -> None:
     first = {"code/last.pt": (BIG, 1), "code/log.txt": (SMALL, 1), "code/data.bin": (9 * BIG, 1)}
     second = first | {"code/last.pt": (BIG, 2), "code/log.txt": (2 * SMALL, 2)}
-    assert checkpoint_pattern([save(first), save(second)]) == "last.pt"
+    assert resumption.checkpoint_pattern([save(first), save(second)]) == "last.pt"
     log = {"code/log.txt": (BIG, 2)}
-    grown = Save(step=9, is_calm=True, files=first | log, logs=frozenset(log))
-    assert checkpoint_pattern([save(first), grown]) is None
-    assert checkpoint_pattern([save(first)]) is None
-    assert checkpoint_pattern([]) is None
+    grown = resumption.Save(step=9, is_calm=True, files=first | log, logs=frozenset(log))
+    assert resumption.checkpoint_pattern([save(first), grown]) is None
+    assert resumption.checkpoint_pattern([save(first)]) is None
+    assert resumption.checkpoint_pattern([]) is None
 
 
 def test_of_several_files_the_one_that_was_read_is_named() -> None:
@@ -58,27 +51,27 @@ def test_of_several_files_the_one_that_was_read_is_named() -> None:
         for number in (1, 2)
     )
     both = [save(first), save(first | second)]
-    assert checkpoint_pattern(both) == "$VASTRUN_OUTPUTS/b_*.pt"
-    assert checkpoint_pattern(both, {"run/outputs/a_2.pt"}) == "$VASTRUN_OUTPUTS/a_*.pt"
+    assert resumption.checkpoint_pattern(both) == "$VASTRUN_OUTPUTS/b_*.pt"
+    assert resumption.checkpoint_pattern(both, {"run/outputs/a_2.pt"}) == "$VASTRUN_OUTPUTS/a_*.pt"
 
 
 def test_what_the_job_names_is_what_a_program_that_continues_reads() -> None:
     files = {"code/c/step_1/w.pt": (SMALL, 1), "code/c/step_10/w.pt": (SMALL, 1), "code/data.bin": (BIG, 1)}
-    named = Save(step=1, is_calm=True, files=files, named="code/c/step_1")
-    assert files_to_continue([named]) == {"code/c/step_1/w.pt"}
-    assert files_to_continue([save(files)]) == {"code/data.bin"}
+    named = resumption.Save(step=1, is_calm=True, files=files, named="code/c/step_1")
+    assert resumption.files_to_continue([named]) == {"code/c/step_1/w.pt"}
+    assert resumption.files_to_continue([save(files)]) == {"code/data.bin"}
 
 
 def test_ten_rows_at_most_are_shown_the_largest_first() -> None:
     files = {f"code/{chr(97 + number)}": (number, 1) for number in range(20)}
-    rows = written_files(save(files | {"code/x_1": (300, 1), "code/x_2": (400, 1)}))
+    rows = resumption.written_files(save(files | {"code/x_1": (300, 1), "code/x_2": (400, 1)}))
     assert [(row.name, row.count, row.size) for row in rows[:2]] == [("x_*", 2, 700), ("t", 1, 19)]
     assert len(rows) == 10
 
 
 def test_outputs_are_folders_and_files_without_the_checkpoints() -> None:
     paths = ["code/log.txt", "code/w/a.pt", "code/ckpt/s_1.pt", "code/i_1.png", "code/i_2.png", "run/run.log"]
-    assert outputs_of(paths, "ckpt/s_*.pt") == ["i_*.png", "log.txt", "w/**/*"]
+    assert resumption.outputs_of(paths, "ckpt/s_*.pt") == ["i_*.png", "log.txt", "w/**/*"]
 
 
 ANSWERS: Mapping[str, tuple[dict[str, Any], str, str]] = {
@@ -110,6 +103,6 @@ def test_steps_come_first_and_reads_decide_where_there_are_none(case: str) -> No
     steps = (seen.get("before"), seen.get("after"))
     read, failure = seen.get("read", ()), seen.get("failure", "")
     shows = seen.get("shows_reads", True)
-    found = judge(save({"code/a.pt": (BIG, 1)}), steps, read, failure, shows_reads=shows)
+    found = resumption.judge(save({"code/a.pt": (BIG, 1)}), steps, read, failure, shows_reads=shows)
     assert found[0] == answer
     assert text in found[1]

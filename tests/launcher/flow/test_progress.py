@@ -11,14 +11,8 @@ from tests.launcher.ledger.test_ledgers import RUN
 from vastrun.launcher.core import BoxStatus, Phase, Progress
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.job import Hold, JobSpec, Success
+from vastrun.launcher.flow import progress
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
-from vastrun.launcher.flow.progress import (
-    MIN_ALIVE_S,
-    TrainingStartDetector,
-    activity_of,
-    progress_of,
-    split_at,
-)
 from vastrun.launcher.flow.run_state import DISPLAY_INTERVAL_S, ProgressDisplay
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.stage_config import StageConfig
@@ -58,9 +52,9 @@ def box_status(*activities: str, step: int = 0, onstart_step: str = "50-train") 
 def test_a_training_begins_with_a_step_or_with_ranks_that_live(
     looks: list[BoxStatus], spec: JobSpec, begun: bool
 ) -> None:
-    beginning = TrainingStartDetector()
+    beginning = progress.TrainingStartDetector()
     for second, look in enumerate(looks):
-        beginning.observe(look, spec, second * MIN_ALIVE_S / 5)
+        beginning.observe(look, spec, second * progress.MIN_ALIVE_S / 5)
     assert beginning.has_started is begun
 
 
@@ -82,7 +76,7 @@ def test_a_training_begins_with_a_step_or_with_ranks_that_live(
     ],
 )
 def test_progress_is_that_of_the_rank_furthest_behind(look: BoxStatus, spec: JobSpec, text: str) -> None:
-    assert activity_of(look, spec) == text
+    assert progress.activity_of(look, spec) == text
 
 
 def seen(*looks: tuple[float, float]) -> Pace:
@@ -257,14 +251,14 @@ def test_what_is_left_is_none_once_the_last_step_is_done() -> None:
     ],
 )
 def test_of_several_activities_the_first_of_the_table_is_told(activities: tuple[str, ...], text: str) -> None:
-    assert activity_of(box_status(*activities, step=3), TRAINER) == text
+    assert progress.activity_of(box_status(*activities, step=3), TRAINER) == text
 
 
 def test_a_machine_that_is_held_says_so_and_has_started_with_its_step() -> None:
     held = replace(SILENT, hold=Hold(slots=2))
     before, begun = box_status(onstart_step="40-data"), box_status()
-    assert [activity_of(look, held) for look in (before, begun)] == ["40-data", "held"]
-    start = TrainingStartDetector()
+    assert [progress.activity_of(look, held) for look in (before, begun)] == ["40-data", "held"]
+    start = progress.TrainingStartDetector()
     seen_so = []
     for look in (before, begun, before):
         start.observe(look, held, 0.0)
@@ -287,16 +281,16 @@ def test_a_machine_that_is_held_says_so_and_has_started_with_its_step() -> None:
 def test_the_last_step_is_the_job_s_and_the_box_s_only_where_the_job_has_none(
     look: BoxStatus, spec: JobSpec, step: int | None, steps: int | None, stage: str
 ) -> None:
-    told = progress_of(replace(look, loss=0.5), spec, Pace(), 0.0)
+    told = progress.progress_of(replace(look, loss=0.5), spec, Pace(), 0.0)
     assert (told.step, told.steps, told.loss, told.left_s) == (step, steps, 0.5, None)
     assert told.stage == stage
-    assert told.activity == activity_of(look, spec)
+    assert told.activity == progress.activity_of(look, spec)
 
 
 def test_what_is_left_is_told_of_a_job_with_a_last_step_only() -> None:
     pace = seen((0.0, 1), (10.0, 6))
     for spec, left_s in ((BEATING, 94 * 2.0), (SILENT, None), (TRAINER, 4 * 2.0)):
-        assert progress_of(box_status("forward", step=6), spec, pace, 10.0).left_s == left_s
+        assert progress.progress_of(box_status("forward", step=6), spec, pace, 10.0).left_s == left_s
 
 
 LINES = ("1.5 30-image a\n", "2.5 40-data b\n", "3.5 50-train c\n", "free text\n")
@@ -316,7 +310,7 @@ LINES = ("1.5 30-image a\n", "2.5 40-data b\n", "3.5 50-train c\n", "free text\n
 )
 def test_a_log_is_split_after_the_last_line_of_the_steps_before(text: str, step: str, before: int) -> None:
     lines = text.splitlines(keepends=True)
-    assert split_at(text, step) == ("".join(lines[:before]), "".join(lines[before:]))
+    assert progress.split_at(text, step) == ("".join(lines[:before]), "".join(lines[before:]))
 
 
 @pytest.mark.parametrize(

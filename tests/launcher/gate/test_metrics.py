@@ -6,18 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.metrics import (
-    SERIES_POINTS,
-    Series,
-    is_printable_name,
-    lost_names,
-    parse_number,
-    parse_point,
-    parse_record,
-    parse_records,
-    parse_series,
-)
+from vastrun.launcher.gate import caps, metrics
 
 
 def line(**values: object) -> bytes:
@@ -48,7 +37,7 @@ def line(**values: object) -> bytes:
     ],
 )
 def test_a_number_is_finite_and_within_the_limits(value: object, number: float | None) -> None:
-    assert parse_number(value) == number
+    assert metrics.parse_number(value) == number
 
 
 @pytest.mark.parametrize(
@@ -66,9 +55,9 @@ def test_a_number_is_finite_and_within_the_limits(value: object, number: float |
 )
 def test_a_step_is_a_whole_number_within_the_limits(step: object, is_one: bool) -> None:
     said = line(step=step, loss=2.0)
-    assert [one.points for one in parse_series([said])] == ([((step, 2.0),)] if is_one else [])
-    assert parse_records([said]) == ([{"step": step, "loss": 2.0}] if is_one else [])
-    assert parse_point(said, "loss") == ((step, 2.0) if is_one else None)
+    assert [one.points for one in metrics.parse_series([said])] == ([((step, 2.0),)] if is_one else [])
+    assert metrics.parse_records([said]) == ([{"step": step, "loss": 2.0}] if is_one else [])
+    assert metrics.parse_point(said, "loss") == ((step, 2.0) if is_one else None)
 
 
 @pytest.mark.slow
@@ -77,7 +66,7 @@ def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -
     lines = (
         line(step=n, loss=1.0, **({"validation_loss": 2.0} if n % 10 == 0 else {})) for n in range(count)
     )
-    found = parse_records(lines)
+    found = metrics.parse_records(lines)
     steps = [int(one["step"]) for one in found]
     assert sum(map(len, found)) <= caps.METRICS_VALUES + 3
     assert steps == sorted(set(steps)) and steps[-1] == count - 1
@@ -86,33 +75,38 @@ def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -
 
 
 def test_names_beyond_the_first_thousand_are_left_out() -> None:
-    (record,) = parse_records([line(step=1, **{f"n{n}": 0.5 for n in range(caps.METRICS_NAMES + 5)})])
+    (record,) = metrics.parse_records([line(step=1, **{f"n{n}": 0.5 for n in range(caps.METRICS_NAMES + 5)})])
     assert list(record)[-1] == f"n{caps.METRICS_NAMES - 1}"
 
 
 @pytest.mark.parametrize(
     ("number", "size"),
-    [(SERIES_POINTS, 1), (SERIES_POINTS + 1, 2), (2 * SERIES_POINTS, 2), (2 * SERIES_POINTS + 1, 3)],
+    [
+        (metrics.SERIES_POINTS, 1),
+        (metrics.SERIES_POINTS + 1, 2),
+        (2 * metrics.SERIES_POINTS, 2),
+        (2 * metrics.SERIES_POINTS + 1, 3),
+    ],
 )
 def test_more_values_than_points_are_averaged_in_groups(number: int, size: int) -> None:
-    (loss,) = parse_series(line(step=step, loss=float(step)) for step in range(number))
+    (loss,) = metrics.parse_series(line(step=step, loss=float(step)) for step in range(number))
     assert loss.averaged == size
     assert len(loss.points) == math.ceil(number / size)
     assert loss.points[0] == ((size - 1) / 2, (size - 1) / 2)
 
 
 def test_steps_are_in_order_and_of_many_that_diverged_some_are_shown() -> None:
-    lost = [line(step=step, loss=math.nan) for step in reversed(range(2 * SERIES_POINTS))]
-    (loss,) = parse_series([line(step=3000, loss=1.0), line(step=2000, loss=5.0), *lost])
+    lost = [line(step=step, loss=math.nan) for step in reversed(range(2 * metrics.SERIES_POINTS))]
+    (loss,) = metrics.parse_series([line(step=3000, loss=1.0), line(step=2000, loss=5.0), *lost])
     assert loss.points == ((2000.0, 5.0), (3000.0, 1.0))
-    assert loss.lost == tuple(range(0, 2 * SERIES_POINTS, 2))
-    (few,) = parse_series([line(step=3000, loss=1.0), *lost[:SERIES_POINTS]])
-    assert len(few.lost) == SERIES_POINTS
+    assert loss.lost == tuple(range(0, 2 * metrics.SERIES_POINTS, 2))
+    (few,) = metrics.parse_series([line(step=3000, loss=1.0), *lost[: metrics.SERIES_POINTS]])
+    assert len(few.lost) == metrics.SERIES_POINTS
 
 
 def test_a_record_has_each_name_that_may_be_shown_and_each_number() -> None:
     said = line(loss=1.0, step=4, note="text", **{"bad\x1bname": 1.0, "x": math.nan})
-    assert parse_records([said]) == [{"step": 4, "loss": 1.0}]
+    assert metrics.parse_records([said]) == [{"step": 4, "loss": 1.0}]
 
 
 @pytest.mark.parametrize(
@@ -120,32 +114,32 @@ def test_a_record_has_each_name_that_may_be_shown_and_each_number() -> None:
     [("loss", True), ("a\nb", False), ("\x1b[2J", False), ("x" * 255, True), ("x" * 256, False)],
 )
 def test_a_name_is_printable_and_short(name: str, shown: bool) -> None:
-    assert is_printable_name(name) is shown
+    assert metrics.is_printable_name(name) is shown
 
 
 def test_a_value_that_is_told_and_no_number_is_nan_and_one_that_is_not_told_is_none() -> None:
-    said = parse_point(line(step=7, loss="diverged"), "loss")
+    said = metrics.parse_point(line(step=7, loss="diverged"), "loss")
     assert said is not None and said[0] == 7 and math.isnan(said[1])
-    assert parse_point(line(step=7, loss=1.0), "accuracy") is None
-    assert parse_point(line(step=7, accuracy=0.5), "accuracy") == (7, 0.5)
+    assert metrics.parse_point(line(step=7, loss=1.0), "accuracy") is None
+    assert metrics.parse_point(line(step=7, accuracy=0.5), "accuracy") == (7, 0.5)
 
 
 def test_a_name_whose_last_value_is_no_finite_number_is_lost() -> None:
     lines = [b'{"step": 1, "loss": null, "lr": 1}', b"nonsense", b'{"step": 2, "loss": 2, "lr": NaN}']
-    assert lost_names(lines) == ("lr",)
-    assert lost_names([*lines, b'{"step": 3, "loss": null, "\\u001b": null}']) == ("loss", "lr")
+    assert metrics.lost_names(lines) == ("lr",)
+    assert metrics.lost_names([*lines, b'{"step": 3, "loss": null, "\\u001b": null}']) == ("loss", "lr")
 
 
 def test_a_line_is_read_up_to_its_longest_length_and_must_be_an_object() -> None:
     room = caps.LINE_CHARACTERS - len(b'{"a": ""}')
-    assert parse_record(b'{"a": "' + b"x" * room + b'"}') == {"a": "x" * room}
-    assert parse_record(b'{"a": "' + b"x" * (room + 1) + b'"}') == {}
+    assert metrics.parse_record(b'{"a": "' + b"x" * room + b'"}') == {"a": "x" * room}
+    assert metrics.parse_record(b'{"a": "' + b"x" * (room + 1) + b'"}') == {}
     for broken in (b"", b"[1]", b"3", b"null", b"{", b"\xff", b"[" * 60_000):
-        assert parse_record(broken) == {}
+        assert metrics.parse_record(broken) == {}
 
 
-def series(*records: object, names: set[str] | None = None) -> dict[str, Series]:
-    found = parse_series([json.dumps(record).encode() for record in records], names)
+def series(*records: object, names: set[str] | None = None) -> dict[str, metrics.Series]:
+    found = metrics.parse_series([json.dumps(record).encode() for record in records], names)
     return {one.name: one for one in found}
 
 
@@ -158,7 +152,7 @@ def test_each_number_is_a_series_by_its_name() -> None:
 
 def test_many_values_become_means_and_the_numbers_beside_them_stay_exact() -> None:
     found = series(*({"step": step, "loss": 9.0 if step == 500 else 1.0} for step in range(1000)))["loss"]
-    assert len(found.points) <= SERIES_POINTS
+    assert len(found.points) <= metrics.SERIES_POINTS
     assert (found.averaged, found.max) == (5, 9.0)
     assert max(value for _, value in found.points) < 3.0
 
@@ -176,4 +170,4 @@ def test_only_so_many_names_are_taken_and_none_that_no_page_should_show() -> Non
 
 def test_lines_that_are_none_are_passed_over() -> None:
     lines = [b"[1]", b"{", b'{"step": -1, "loss": 1}', b'{"step": true, "loss": 1}', b'{"loss": 1}', b"\xff"]
-    assert parse_series(lines) == ()
+    assert metrics.parse_series(lines) == ()

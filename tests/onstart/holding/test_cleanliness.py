@@ -10,12 +10,7 @@ import pytest
 
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.onstart.holding.cleanliness import (
-    clean_up,
-    leftover_processes,
-    leftover_scratch_files,
-    unknown_processes,
-)
+from vastrun.onstart.holding import cleanliness
 from vastrun.onstart.holding.machine import HeldBox, Process, list_processes
 
 SHARED = HeldBox(units=2, cores=(0,), memory_mib=1024)
@@ -63,7 +58,7 @@ def of_slot(box: Path, name: str = "gone.0000") -> dict[str, str]:
 
 def test_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", **of_slot(box))
-    assert clean_up(box, SHARED, []) == ()
+    assert cleanliness.clean_up(box, SHARED, []) == ()
     assert not lives(pid)
     assert not (box / layout.SLOTS / "gone.0000").exists()
 
@@ -71,27 +66,27 @@ def test_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(box: P
 def test_what_a_slot_that_is_gone_starts_while_it_is_ended_is_killed_too(box: Path, starts: Starts) -> None:
     named = f"VASTRUN_BOX={of_slot(box)['VASTRUN_BOX']}"
     starts("sh", "-c", f"for again in 1 2 3; do {named} sleep 60; done; sleep 60", cwd=Path("/"))
-    eventually(lambda: leftover_processes(box, [], list_processes()))
-    assert clean_up(box, SHARED, []) == ()
+    eventually(lambda: cleanliness.leftover_processes(box, [], list_processes()))
+    assert cleanliness.clean_up(box, SHARED, []) == ()
 
 
 def test_a_process_of_a_slot_that_is_there_goes_on(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", cwd=box / layout.SLOTS / "gone.0000", **of_slot(box))
-    assert clean_up(box, ours(), ["gone.0000"], wait_s=0, scratch=[box]) == ()
+    assert cleanliness.clean_up(box, ours(), ["gone.0000"], wait_s=0, scratch=[box]) == ()
     assert lives(pid)
     assert (box / layout.SLOTS / "gone.0000").exists()
 
 
 def test_a_process_without_an_environment_is_found_by_its_folder(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", cwd=box / layout.SLOTS / "gone.0000")
-    faults = clean_up(box, SHARED, [], wait_s=0)
+    faults = cleanliness.clean_up(box, SHARED, [], wait_s=0)
     assert faults == (f"still running: sleep ({pid})",)
     assert lives(pid), "on a computer of the user's it may be the user"
 
 
 def test_on_a_machine_that_is_ours_such_a_process_is_killed(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", cwd=box / layout.SLOTS / "gone.0000")
-    assert clean_up(box, ours(), ["another.0000"], scratch=[box]) == ()
+    assert cleanliness.clean_up(box, ours(), ["another.0000"], scratch=[box]) == ()
     assert not lives(pid)
 
 
@@ -101,12 +96,12 @@ def test_a_process_that_holds_a_deleted_file_of_the_slot_is_found(box: Path, sta
     pid = starts("bash", "-c", f"exec 3<{note}; rm {note}; echo >{box}/ready; exec sleep 60")
     eventually((box / "ready").exists)
     eventually(lambda: list_processes()[pid].name == "sleep")
-    assert clean_up(box, SHARED, [], wait_s=0) == (f"still running: sleep ({pid})",)
+    assert cleanliness.clean_up(box, SHARED, [], wait_s=0) == (f"still running: sleep ({pid})",)
 
 
 def test_a_folder_that_was_never_whole_is_removed(box: Path) -> None:
     (box / layout.SLOTS / ".half.0000").mkdir()
-    assert clean_up(box, SHARED, []) == ()
+    assert cleanliness.clean_up(box, SHARED, []) == ()
     assert not list((box / layout.SLOTS).iterdir())
 
 
@@ -128,13 +123,13 @@ def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger
         process(50, 1),  # adopted by the first process: who started it has ended
         process(51, 50),
     ]
-    assert unknown_processes(machine, {each.pid: each for each in processes}, box) == {50, 51}
+    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {50, 51}
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
     machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 6"))
     processes = [process(1, 0), process(10, 1)]
-    assert unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
+    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
 
 
 def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: Path, starts: Starts) -> None:
@@ -145,7 +140,7 @@ def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: 
     )
     pid = starts("bash", "-c", f"exec 3<{tmp_path}/held; exec sleep 60")
     eventually(lambda: list_processes()[pid].name == "sleep")
-    assert leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
+    assert cleanliness.leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
 
 
 def test_our_machines_shared_memory_is_as_before_once_no_slot_is_there(box: Path, tmp_path: Path) -> None:
@@ -153,7 +148,7 @@ def test_our_machines_shared_memory_is_as_before_once_no_slot_is_there(box: Path
     (shm / "folder").mkdir(parents=True)
     (shm / "folder" / "file").write_text("x")
     (shm / "before").write_text("x")
-    assert clean_up(box, ours(shm / "before"), [], scratch=[shm]) == ()
+    assert cleanliness.clean_up(box, ours(shm / "before"), [], scratch=[shm]) == ()
     assert [path.name for path in shm.iterdir()] == ["before"]
 
 
@@ -162,7 +157,7 @@ def test_shared_memory_is_left_alone_while_another_slot_may_need_it(box: Path, t
     shm = tmp_path / "shm"
     shm.mkdir()
     (shm / "of somebody").write_text("x")
-    assert clean_up(box, ours(), ["there.0000"], scratch=[shm]) == ()
+    assert cleanliness.clean_up(box, ours(), ["there.0000"], scratch=[shm]) == ()
     assert (shm / "of somebody").exists()
 
 
@@ -170,7 +165,7 @@ def test_on_a_computer_of_the_users_nothing_outside_of_the_box_is_touched(box: P
     shm = tmp_path / "shm"
     shm.mkdir()
     (shm / "of the user").write_text("x")
-    assert clean_up(box, SHARED, [], scratch=[shm]) == ()
+    assert cleanliness.clean_up(box, SHARED, [], scratch=[shm]) == ()
     assert (shm / "of the user").exists()
 
 
@@ -190,18 +185,18 @@ GPUS = HeldBox(units=2, cores=(0,), memory_mib=1024, gpus=("GPU-a", "GPU-b"), gp
 
 def test_a_gpu_whose_memory_is_not_free_is_not_clean(box: Path, nvidia_smi: Path) -> None:
     nvidia_smi.write_text("0, GPU-a, 3\n1, GPU-b, 9000\n")
-    assert clean_up(box, GPUS, [], wait_s=0) == ("9000 MiB of GPU-b are in use",)
+    assert cleanliness.clean_up(box, GPUS, [], wait_s=0) == ("9000 MiB of GPU-b are in use",)
 
 
 def test_a_gpu_that_is_another_slots_may_be_in_use(box: Path, nvidia_smi: Path) -> None:
     nvidia_smi.write_text("0, GPU-a, 3\n1, GPU-b, 9000\n")
-    assert clean_up(box, GPUS, [], busy_gpus=["GPU-b"], wait_s=0) == ()
+    assert cleanliness.clean_up(box, GPUS, [], busy_gpus=["GPU-b"], wait_s=0) == ()
 
 
 @pytest.mark.parametrize("printed", ["0, GPU-a, 3\n", "no devices were found\n", ""])
 def test_a_gpu_that_is_no_longer_seen_is_not_clean(box: Path, nvidia_smi: Path, printed: str) -> None:
     nvidia_smi.write_text(printed)
-    assert "GPU-b is no longer visible" in clean_up(box, GPUS, [], wait_s=0)
+    assert "GPU-b is no longer visible" in cleanliness.clean_up(box, GPUS, [], wait_s=0)
 
 
 def test_memory_that_a_gpu_frees_late_is_waited_for(box: Path, nvidia_smi: Path, starts: Starts) -> None:
@@ -209,4 +204,4 @@ def test_memory_that_a_gpu_frees_late_is_waited_for(box: Path, nvidia_smi: Path,
     free = nvidia_smi.with_name("free")
     free.write_text("0, GPU-a, 3\n1, GPU-b, 20\n")
     starts("bash", "-c", f"sleep 0.3; mv {free} {nvidia_smi}; exec sleep 60")
-    assert clean_up(box, GPUS, []) == ()
+    assert cleanliness.clean_up(box, GPUS, []) == ()

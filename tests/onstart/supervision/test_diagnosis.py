@@ -6,24 +6,18 @@ from typing import Any
 import pytest
 
 from vastrun.contract.outcome import RankEnd
-from vastrun.onstart.supervision.diagnosis import (
-    TimedRankEnd,
-    first_failure,
-    mark_ended_by_us,
-    reason_of_end,
-    signal_name,
-)
+from vastrun.onstart.supervision import diagnosis
 
 NO_RUN: frozenset[int] = frozenset()
 
 
-def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> TimedRankEnd:
-    end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_name(exit_code), **known)
-    return TimedRankEnd(end=end, at=at)
+def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> diagnosis.TimedRankEnd:
+    end = RankEnd(rank=rank, exit_code=exit_code, signal=diagnosis.signal_name(exit_code), **known)
+    return diagnosis.TimedRankEnd(end=end, at=at)
 
 
-def first_of(*ends: TimedRankEnd, killed: frozenset[int] = NO_RUN) -> int | None:
-    first = first_failure(ends, killed)
+def first_of(*ends: diagnosis.TimedRankEnd, killed: frozenset[int] = NO_RUN) -> int | None:
+    first = diagnosis.first_failure(ends, killed)
     return first.end.rank if first else None
 
 
@@ -64,13 +58,17 @@ def test_sigterm_from_outside_to_every_rank_blames_the_earliest() -> None:
 
 def test_those_that_others_brought_down_are_marked() -> None:
     ends = ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)
-    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False, False]
+    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, ends[1], NO_RUN)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
     ends = ended(0, None), ended(1, 1)
-    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False]
-    assert [end.ended_by_us for end in mark_ended_by_us(ends, None, NO_RUN)] == [False, False]
+    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False]
+    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, None, NO_RUN)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +84,9 @@ def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() ->
         (ended(0, 1, reason="no such reason"), "error"),
     ],
 )
-def test_a_failure_has_a_class(end: TimedRankEnd, reason: str) -> None:
-    assert reason_of_end(end.end) == reason
+def test_a_failure_has_a_class(end: diagnosis.TimedRankEnd, reason: str) -> None:
+    assert diagnosis.reason_of_end(end.end) == reason
 
 
 def test_a_real_time_signal_has_a_name_too() -> None:
-    assert signal_name(-40) == "signal 40"
+    assert diagnosis.signal_name(-40) == "signal 40"

@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract import layout
-from vastrun.onstart.supervision.memory_counters import (
-    MemoryKills,
-    memory_kills,
-    memory_use,
-    own_memory_kills,
-)
+from vastrun.onstart.supervision import memory_counters
 
 GIB = 1 << 30
 V2_OWN = {
@@ -61,24 +56,24 @@ def test_kills_and_the_peak_are_those_of_the_own_cgroup(
     tmp_path: Path, files: Mapping[str, str], kills: int, use: str | None
 ) -> None:
     places = write(tmp_path, files)
-    assert memory_kills(*places) == kills
-    used = memory_use(*places)
+    assert memory_counters.memory_kills(*places) == kills
+    used = memory_counters.memory_use(*places)
     assert (None if used is None else str(used)) == use
 
 
 def test_kills_by_the_holder_of_a_machine_are_added_and_its_limit_is_the_slots(tmp_path: Path) -> None:
     events = f"oom_kill 1\npeak {4 * GIB}\nlimit {3 * GIB}\n"
     places = write(tmp_path, V2_OWN | {layout.MEMORY_EVENTS: events})
-    assert memory_kills(*places) == 4
-    assert str(memory_use(*places)) == "peak memory 4.0 GiB of 3.0 GiB"
+    assert memory_counters.memory_kills(*places) == 4
+    assert str(memory_counters.memory_use(*places)) == "peak memory 4.0 GiB of 3.0 GiB"
 
 
 def test_only_a_kill_in_the_own_cgroup_or_slot_is_dated(tmp_path: Path) -> None:
-    assert own_memory_kills(*write(tmp_path / "own", V2_OWN)) == 3
-    assert own_memory_kills(*write(tmp_path / "computer", NONE)) == 0
+    assert memory_counters.own_memory_kills(*write(tmp_path / "own", V2_OWN)) == 3
+    assert memory_counters.own_memory_kills(*write(tmp_path / "computer", NONE)) == 0
     slot = tmp_path / "slot"
     slot.mkdir()
-    kills = MemoryKills(box=slot)
+    kills = memory_counters.MemoryKills(box=slot)
     kills.look()
     assert (kills.has_any, kills.last_at) == (False, None)
     (slot / layout.MEMORY_EVENTS).write_text("oom_kill 1\n")

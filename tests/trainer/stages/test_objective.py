@@ -20,22 +20,14 @@ from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, grid_points
-from vastrun.trainer.stages.objective import (
-    TERMS,
-    TIME_DEPENDENT,
-    UnrollLoss,
-    conservation_error,
-    relative_error,
-    spectral_error,
-    term_names,
-)
+from vastrun.trainer.stages import objective
 from vastrun.trainer.telemetry.figures import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
 GRIDS = [(32,), (16, 32), (8, 12, 16)]
 
 on_every_grid = pytest.mark.parametrize("grid", GRIDS)
-every_term = pytest.mark.parametrize("term", TERMS.values(), ids=TERMS.keys())
+every_term = pytest.mark.parametrize("term", objective.TERMS.values(), ids=objective.TERMS.keys())
 
 
 def fields(grid: tuple[int, ...], channels: int = 2) -> Tensor:
@@ -67,8 +59,8 @@ def windows_on(grid: tuple[int, ...]) -> Windows:
 
 
 def test_every_weight_of_the_job_file_has_its_term() -> None:
-    assert set(TERMS) == {"relative", *vars(ObjectiveConfig())}
-    assert set(TERMS) > TIME_DEPENDENT
+    assert set(objective.TERMS) == {"relative", *vars(ObjectiveConfig())}
+    assert set(objective.TERMS) > objective.TIME_DEPENDENT
 
 
 @every_term
@@ -91,30 +83,33 @@ def test_a_term_is_zero_for_what_is_right_grows_with_the_error_and_knows_no_unit
 def test_the_spectral_error_is_blind_to_where_things_are_and_to_their_mean(grid: tuple[int, ...]) -> None:
     target, units = fields(grid), unit(grid, 1.0, 1.0)
     moved = target.roll(5, -1)
-    assert spectral_error(moved, target, units).max() < 1e-5
-    assert relative_error(moved, target, units).min() > 0.5
-    assert spectral_error(target + 1, target, units).max() < 1e-5
-    assert conservation_error(target + 1, target, units).min() > 0.5
+    assert objective.spectral_error(moved, target, units).max() < 1e-5
+    assert objective.relative_error(moved, target, units).min() > 0.5
+    assert objective.spectral_error(target + 1, target, units).max() < 1e-5
+    assert objective.conservation_error(target + 1, target, units).min() > 0.5
 
 
 @on_every_grid
 def test_conservation_sees_only_the_mean_and_is_at_most_the_relative_error(grid: tuple[int, ...]) -> None:
     target, units = fields(grid), unit(grid, 2.0, 1.0)
-    assert conservation_error(target.flip(-1), target, units).max() < 1e-6
+    assert objective.conservation_error(target.flip(-1), target, units).max() < 1e-6
     wrong = target + 0.2 * fields(grid).roll(1, -1) - 0.1
-    relative, conserved = relative_error(wrong, target, units), conservation_error(wrong, target, units)
+    relative, conserved = (
+        objective.relative_error(wrong, target, units),
+        objective.conservation_error(wrong, target, units),
+    )
     assert (conserved > 0).all()
     assert (conserved <= relative).all()
-    off = relative_error(target + 1, target, units)
-    assert torch.allclose(conservation_error(target + 1, target, units), off)
+    off = objective.relative_error(target + 1, target, units)
+    assert torch.allclose(objective.conservation_error(target + 1, target, units), off)
 
 
 @pytest.mark.parametrize("grid", [(16, 16), (8, 8, 8)])
 def test_no_axis_is_special_to_the_spectral_error(grid: tuple[int, ...]) -> None:
     target, units = fields(grid), unit(grid, 1.0, 1.0)
     wrong = target + 0.3 * fields(grid).roll(1, -1).flip(0)
-    turned = spectral_error(wrong.transpose(2, -1), target.transpose(2, -1), units)
-    assert torch.allclose(spectral_error(wrong, target, units), turned, rtol=1e-4)
+    turned = objective.spectral_error(wrong.transpose(2, -1), target.transpose(2, -1), units)
+    assert torch.allclose(objective.spectral_error(wrong, target, units), turned, rtol=1e-4)
 
 
 def test_each_octave_of_wave_numbers_counts_by_itself_and_one_of_nothing_by_the_whole() -> None:
@@ -123,23 +118,23 @@ def test_each_octave_of_wave_numbers_counts_by_itself_and_one_of_nothing_by_the_
     units = unit((64,), 1.0)
     target = 8 * waves[1] + 4 * waves[2] + 2 * waves[16]
     errors = {
-        number: spectral_error(target + size * waves[number], target, units).item()
+        number: objective.spectral_error(target + size * waves[number], target, units).item()
         for number, size in ((1, 4.0), (2, 2.0), (16, 1.0))
     }
     # Wave numbers of 64 points lie in six octaves; half of an octave is wrong in each case.
     assert errors == pytest.approx(dict.fromkeys(errors, 0.5 / 6), rel=1e-4)
-    silent = spectral_error(target + 0.1 * waves[5], target, units).item()
+    silent = objective.spectral_error(target + 0.1 * waves[5], target, units).item()
     assert silent == pytest.approx(0.1 / (1e-2 * (64 + 16 + 4)) ** 0.5 / 6, rel=1e-3)
     # What is uniform but for a little has little to be wrong in.
-    assert spectral_error(100 + 2 * target, 100 + target, units).item() < 0.2
+    assert objective.spectral_error(100 + 2 * target, 100 + target, units).item() < 0.2
 
 
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", objective.TERMS)
 def test_each_term_alone_teaches_encoder_core_and_decoder(name: str) -> None:
     for grid in GRIDS:
         operator, windows = operator_on(grid), windows_on(grid)
         prediction = operator(windows.fields[:, 0], windows.conditions)
-        TERMS[name](prediction, windows.fields[:, 1], unit(grid, 1.0, 1.0)).sum().backward()
+        objective.TERMS[name](prediction, windows.fields[:, 1], unit(grid, 1.0, 1.0)).sum().backward()
         for part in (operator.encoders, operator.condition_encoders, operator.core, operator.decoders):
             gradients = [p.grad.abs().max().item() for p in part.parameters() if p.grad is not None]
             assert max(gradients) > 1e-5, part
@@ -148,26 +143,26 @@ def test_each_term_alone_teaches_encoder_core_and_decoder(name: str) -> None:
 @on_every_grid
 def test_the_loss_is_the_sum_of_its_weighted_terms_and_tells_them(grid: tuple[int, ...]) -> None:
     operator, windows = operator_on(grid), windows_on(grid)
-    loss, *terms = UnrollLoss(operator, ALL)(windows).tolist()
-    assert term_names(ALL) == ("loss_relative", "loss_spectral", "loss_conservation")
+    loss, *terms = objective.UnrollLoss(operator, ALL)(windows).tolist()
+    assert objective.term_names(ALL) == ("loss_relative", "loss_spectral", "loss_conservation")
     assert loss == pytest.approx(terms[0] + 0.5 * terms[1] + 2.0 * terms[2])
-    assert UnrollLoss(operator)(windows).tolist() == [pytest.approx(terms[0])]
-    assert term_names(ObjectiveConfig()) == ()
+    assert objective.UnrollLoss(operator)(windows).tolist() == [pytest.approx(terms[0])]
+    assert objective.term_names(ObjectiveConfig()) == ()
 
 
 @on_every_grid
 def test_in_half_precision_the_spectrum_is_that_of_full_precision(grid: tuple[int, ...]) -> None:
     target, units = fields(grid), unit(grid, 1.0, 1.0)
     wrong = (target + 0.01 * fields(grid).roll(1, -1)).bfloat16()
-    expected = spectral_error(wrong.float(), target, units)
+    expected = objective.spectral_error(wrong.float(), target, units)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(spectral_error(wrong, target, units), expected)
+        assert torch.equal(objective.spectral_error(wrong, target, units), expected)
 
 
 def test_the_operations_of_a_term_are_counted() -> None:
     windows = windows_on((32,)).map(lambda tensor: tensor.to("meta"))
     plain, spectral = (
-        training_flops(UnrollLoss(operator_on((32,)).to("meta"), config), windows)
+        training_flops(objective.UnrollLoss(operator_on((32,)).to("meta"), config), windows)
         for config in (ObjectiveConfig(), ObjectiveConfig(spectral=1.0))
     )
     assert plain < spectral < 1.2 * plain
@@ -175,8 +170,8 @@ def test_the_operations_of_a_term_are_counted() -> None:
 
 def test_a_steady_problem_has_nothing_to_keep() -> None:
     windows = replace(windows_on((32,)), fields=windows_on((32,)).fields[:, :2])
-    _, _, _, steady = UnrollLoss(operator_on((32,), steady=True), ALL)(windows).tolist()
-    _, _, _, changing = UnrollLoss(operator_on((32,)), ALL)(windows).tolist()
+    _, _, _, steady = objective.UnrollLoss(operator_on((32,), steady=True), ALL)(windows).tolist()
+    _, _, _, changing = objective.UnrollLoss(operator_on((32,)), ALL)(windows).tolist()
     assert steady == 0.0
     assert changing > 0.0
     darcy, advection = DataConfig(task="darcy", points=64), DataConfig()

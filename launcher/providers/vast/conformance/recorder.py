@@ -15,14 +15,7 @@ from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance.assumptions import (
-    ASSUMPTIONS,
-    Comparison,
-    State,
-    Value,
-    When,
-    compare,
-)
+from vastrun.launcher.providers.vast.conformance import assumptions
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 Once = Callable[..., object]
@@ -83,7 +76,7 @@ class ApiRecorder:
     """All that one conformance run saw. `measured` holds the results of its probes."""
 
     exchanges: list[Exchange] = field(default_factory=list)
-    measured: dict[str, Value] = field(default_factory=dict)
+    measured: dict[str, assumptions.Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
     rented_at: float | None = None
@@ -164,22 +157,24 @@ class Record:
     """Cost of all machines of the run, in USD."""
     billed_usd: _Number | None = None
     """USD charged for that machine; None before anything is settled."""
-    seen: Mapping[str, Value] = field(default_factory=dict)
+    seen: Mapping[str, assumptions.Value] = field(default_factory=dict)
     """Observations by assumption."""
 
     @property
-    def comparisons(self) -> Sequence[Comparison]:
+    def comparisons(self) -> Sequence[assumptions.Comparison]:
         """All assumptions, compared with what was seen."""
-        return [compare(name, self.seen.get(name)) for name in ASSUMPTIONS]
+        return [assumptions.compare(name, self.seen.get(name)) for name in assumptions.ASSUMPTIONS]
 
     @property
     def exit_code(self) -> int:
         """A machine that may be there comes first, then what deviates, then how the run ended."""
         settled = self.billed_usd is not None
-        states = {one.state for one in self.comparisons if settled or one.when is When.RENT}
-        if self.run_exit_code != EXIT_TEARDOWN_NOT_CONFIRMED and State.DEVIATES in states:
+        states = {one.state for one in self.comparisons if settled or one.when is assumptions.When.RENT}
+        if self.run_exit_code != EXIT_TEARDOWN_NOT_CONFIRMED and assumptions.State.DEVIATES in states:
             return EXIT_DEVIATES
-        return self.run_exit_code or (EXIT_CODE_OF[Verdict.UNKNOWN] if State.NOT_SEEN in states else 0)
+        return self.run_exit_code or (
+            EXIT_CODE_OF[Verdict.UNKNOWN] if assumptions.State.NOT_SEEN in states else 0
+        )
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -213,14 +208,14 @@ def read_record(path: Path) -> Record:
         raise UsageError(f"{path}: {error}", hint=hint) from error
 
 
-def _seen(raw: Any) -> dict[str, Value]:
+def _seen(raw: Any) -> dict[str, assumptions.Value]:
     """Rows that this version does not know are left out: the file may be older or newer."""
     if not isinstance(raw, dict):
         raise ValueError("seen: expected an object")
-    seen: dict[str, Value] = {}
-    for name in (name for name in ASSUMPTIONS if name in raw):
+    seen: dict[str, assumptions.Value] = {}
+    for name in (name for name in assumptions.ASSUMPTIONS if name in raw):
         try:
-            seen[name] = ASSUMPTIONS[name].assumed.read(raw[name])
+            seen[name] = assumptions.ASSUMPTIONS[name].assumed.read(raw[name])
         except ValueError as error:
             raise ValueError(f"seen: {name}: {error}") from error
     return seen

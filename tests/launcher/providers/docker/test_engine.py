@@ -13,14 +13,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row
-from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import (
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.docker import DockerProvider
@@ -71,9 +64,9 @@ def order_of(offer: Offer, memory_gb: float) -> RentalOrder:
     )
 
 
-def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0) -> VastrunError:
+def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0) -> errors.VastrunError:
     """Why: unless a test says more, the daemon shows nothing of what it made."""
-    with pytest.raises(VastrunError) as caught:
+    with pytest.raises(errors.VastrunError) as caught:
         provider.rent(order_of(offer, memory_gb))
     return caught.value
 
@@ -95,7 +88,7 @@ def asking_for(**resources: Any) -> JobSpec:
 def test_a_daemon_that_is_not_there_is_silent_and_never_an_empty_list(tmp_path: Path) -> None:
     provider = provider_of(f"unix://{tmp_path}/nowhere.sock", tmp_path)
     for verb in (provider.instances, provider.describe, lambda: provider.search(JOB)):
-        with pytest.raises(UnreachableError, match="Docker does not answer: No such file") as caught:
+        with pytest.raises(errors.UnreachableError, match="Docker does not answer: No such file") as caught:
             verb()
         assert caught.value.cause is Cause.PROVIDER
         assert "DOCKER_HOST" in caught.value.hint
@@ -119,7 +112,7 @@ def test_a_list_that_did_not_come_is_never_an_empty_one(
     daemon: FakeDaemon, provider: DockerProvider, answer: tuple[int, Any]
 ) -> None:
     daemon.answers[LIST] = answer
-    with pytest.raises(ProviderError):
+    with pytest.raises(errors.ProviderError):
         provider.instances()
 
 
@@ -129,7 +122,7 @@ def test_an_order_that_was_not_answered_is_asked_once_and_uncertain(
 ) -> None:
     (offer,) = provider.search(JOB)
     daemon.answers[order] = (HANG_UP, None)
-    assert isinstance(rent_refused(provider, offer), UncertainError)
+    assert isinstance(rent_refused(provider, offer), errors.UncertainError)
     daemon.sent(order)
 
 
@@ -155,7 +148,7 @@ def test_a_refusal_has_its_cause_and_what_to_try(
     (offer,) = provider.search(JOB)
     daemon.answers[order] = (status, {"message": said})
     error = rent_refused(provider, offer)
-    assert not isinstance(error, UncertainError | NoOfferError)
+    assert not isinstance(error, errors.UncertainError | errors.NoOfferError)
     assert said in str(error)
     assert error.cause is cause
     assert hint in error.hint
@@ -165,7 +158,7 @@ def test_an_image_that_is_not_there_is_told_before_anything_is_rented(
     daemon: FakeDaemon, provider: DockerProvider
 ) -> None:
     daemon.answers["GET /images/.*/json"] = (404, {"message": "No such image: lab/own:1"})
-    with pytest.raises(NoOfferError, match="no image lab/own:1") as caught:
+    with pytest.raises(errors.NoOfferError, match="no image lab/own:1") as caught:
         provider.search(JOB)
     assert caught.value.hint == "docker pull lab/own:1"
 
@@ -195,7 +188,7 @@ def test_requested_memory_is_also_the_most_available(daemon: FakeDaemon, provide
 
 
 def test_what_the_daemon_s_computer_lacks_is_told_at_once(provider: DockerProvider) -> None:
-    with pytest.raises(NoOfferError) as caught:
+    with pytest.raises(errors.NoOfferError) as caught:
         provider.search(asking_for(gpus=64, memory_gb=1000))
     for part in ("workstation", "64 GPUs", "1000 GB of memory needed, 64 here"):
         assert part in str(caught.value)
@@ -206,7 +199,7 @@ def test_a_workstation_gives_gpus_of_any_kind_and_is_reached_from_elsewhere(tmp_
         provider = provider_of(daemon.url, tmp_path)
         (offer,) = provider.search(asking_for(gpus=2))
         assert "workstation: 2 x GPU" in offer.description
-        with pytest.raises(NoOfferError):
+        with pytest.raises(errors.NoOfferError):
             provider.search(asking_for(gpus=2, gpu_memory_gb=80))
         rent_refused(provider, offer)
         limits = daemon.sent(CREATE)["HostConfig"]
@@ -229,7 +222,7 @@ def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
         "DELETE /containers/.*": (204, None),
     }
     (offer,) = provider.search(replace(JOB, nodes=2))
-    with pytest.raises(UncertainError):
+    with pytest.raises(errors.UncertainError):
         provider.rent(replace(order_of(offer, 0.0), nodes=NODES, label=NODES[1]))
     asked = daemon.sent(CREATE)
     assert daemon.sent(MAKE_NETWORK)["Name"] == asked["HostConfig"]["NetworkMode"] == LABEL
@@ -313,16 +306,18 @@ def test_a_container_that_ended_says_how(
         200,
         b"the lease has ended this container\n256 SHA256:abc root@box (ED25519)\n",
     )
-    with pytest.raises(ProviderError) as caught:
+    with pytest.raises(errors.ProviderError) as caught:
         provider.connect(instance)
-    assert not isinstance(caught.value, UnreachableError)
+    assert not isinstance(caught.value, errors.UnreachableError)
     assert caught.value.cause is cause
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("call", "error"), [(LIST, UnreachableError), (CREATE, UncertainError)])
+@pytest.mark.parametrize(
+    ("call", "error"), [(LIST, errors.UnreachableError), (CREATE, errors.UncertainError)]
+)
 def test_an_answer_without_an_end_is_no_answer(
-    daemon: FakeDaemon, provider: DockerProvider, call: str, error: type[VastrunError]
+    daemon: FakeDaemon, provider: DockerProvider, call: str, error: type[errors.VastrunError]
 ) -> None:
     (offer,) = provider.search(JOB)
     daemon.answers[call] = (200, [{"Note": "x" * (17 << 20)}])
@@ -333,7 +328,7 @@ def test_an_answer_without_an_end_is_no_answer(
 @pytest.mark.parametrize("status", ["paused", "restarting", "removing", "running"])
 def test_a_lost_container_is_silent(daemon: FakeDaemon, provider: DockerProvider, status: str) -> None:
     instance = rented(daemon, provider, Status=status)
-    with pytest.raises(UnreachableError, match="on no network" if status == "running" else status):
+    with pytest.raises(errors.UnreachableError, match="on no network" if status == "running" else status):
         provider.connect(instance)
 
 
@@ -343,7 +338,7 @@ def test_a_removal_that_goes_on_already_is_agreed_to(daemon: FakeDaemon, provide
     daemon.answers["DELETE /containers/.*"] = (409, {"message": said})
     provider.destroy(instance.id)
     daemon.answers["DELETE /containers/.*"] = (500, {"message": "device or resource busy"})
-    with pytest.raises(ProviderError, match="busy"):
+    with pytest.raises(errors.ProviderError, match="busy"):
         provider.destroy(instance.id)
 
 
@@ -352,6 +347,6 @@ def test_a_container_that_was_made_and_never_started_is_found_and_started(
 ) -> None:
     instance = rented(daemon, provider, Status="created")
     starts = [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)]
-    with pytest.raises(UnreachableError):
+    with pytest.raises(errors.UnreachableError):
         provider.connect(instance)
     assert [asked for asked, _ in daemon.asked if re.fullmatch(START, asked)] == starts * 2

@@ -11,14 +11,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.http_servers import QuietHandler, serving
-from tests.launcher.providers.vast.recorded_answers import (
-    CHARGE,
-    CREATES,
-    HOST_OFFLINE,
-    KEY_ATTACHED,
-    REFUSALS,
-    RecordedAnswer,
-)
+from tests.launcher.providers.vast import recorded_answers
 from tests.launcher.providers.vast.rentals import LABEL
 from vastrun.launcher.core import Offer, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, VastrunError
@@ -28,7 +21,7 @@ from vastrun.launcher.providers.vast.rows import parse_charge
 from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
 
-RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})
+RICH = recorded_answers.RecordedAnswer(body={"id": 1, "credit": 100.0})
 ORDER = RentalOrder(
     offer=Offer(
         id="200",
@@ -50,7 +43,9 @@ ORDER = RentalOrder(
 
 
 @contextmanager
-def answering(tmp_path: Path, answers: Mapping[str, RecordedAnswer]) -> Iterator[VastProvider]:
+def answering(
+    tmp_path: Path, answers: Mapping[str, recorded_answers.RecordedAnswer]
+) -> Iterator[VastProvider]:
     """A provider to whose requests a Vast answers so, by a pattern of method and path."""
 
     class Handler(QuietHandler):
@@ -67,20 +62,20 @@ def answering(tmp_path: Path, answers: Mapping[str, RecordedAnswer]) -> Iterator
         yield VastProvider(account, tmp_path, clock=FakeClock(time.time()))
 
 
-def row_of(machine_id: str) -> RecordedAnswer:
+def row_of(machine_id: str) -> recorded_answers.RecordedAnswer:
     """That machine, as its id shows it."""
     row = {"id": int(machine_id or 0), "cur_state": "running", "dph_total": 0.15, "label": LABEL}
-    return RecordedAnswer(body={"instances": row})
+    return recorded_answers.RecordedAnswer(body={"instances": row})
 
 
-@pytest.mark.parametrize("name", CREATES)
+@pytest.mark.parametrize("name", recorded_answers.CREATES)
 def test_a_recorded_create_is_a_machine_or_none(name: str, tmp_path: Path) -> None:
-    recorded, machine_id = CREATES[name]
+    recorded, machine_id = recorded_answers.CREATES[name]
     answers = {
         "GET .*/users/current": RICH,
         "PUT .*/asks/": recorded,
         r"GET .*/instances/\d": row_of(machine_id),
-        "GET .*/instances/": RecordedAnswer(body={"instances": [], "total_instances": 0}),
+        "GET .*/instances/": recorded_answers.RecordedAnswer(body={"instances": [], "total_instances": 0}),
     }
     with answering(tmp_path, answers) as provider:
         if recorded.error is None:
@@ -90,9 +85,9 @@ def test_a_recorded_create_is_a_machine_or_none(name: str, tmp_path: Path) -> No
             provider.rent(ORDER)
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("name", recorded_answers.REFUSALS)
 def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
-    recorded = REFUSALS[name]
+    recorded = recorded_answers.REFUSALS[name]
     answer = Answer(status=recorded.status, text=json.dumps(recorded.body), headers={})
     error = map_error(answer, calls.show_instance("7"))
     assert isinstance(error, recorded.error or ())
@@ -100,9 +95,11 @@ def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
     assert answer.retry_after_s() == recorded.retry_after_s
 
 
-@pytest.mark.parametrize("name", [name for name, one in REFUSALS.items() if one.status >= 400])
+@pytest.mark.parametrize(
+    "name", [name for name, one in recorded_answers.REFUSALS.items() if one.status >= 400]
+)
 def test_a_recorded_refusal_reaches_the_caller(name: str, tmp_path: Path) -> None:
-    recorded = REFUSALS[name]
+    recorded = recorded_answers.REFUSALS[name]
     with answering(tmp_path, {"": recorded}) as provider, pytest.raises(VastrunError) as caught:
         provider.instances()
     assert isinstance(caught.value, recorded.error or ())
@@ -110,26 +107,26 @@ def test_a_recorded_refusal_reaches_the_caller(name: str, tmp_path: Path) -> Non
 
 def test_a_machine_whose_host_is_offline_is_not_taken_for_destroyed(tmp_path: Path) -> None:
     with (
-        answering(tmp_path, {"DELETE ": HOST_OFFLINE}) as provider,
-        pytest.raises(ProviderError, match=HOST_OFFLINE.text),
+        answering(tmp_path, {"DELETE ": recorded_answers.HOST_OFFLINE}) as provider,
+        pytest.raises(ProviderError, match=recorded_answers.HOST_OFFLINE.text),
     ):
         provider.destroy("7")
 
 
 def test_a_recorded_key_is_attached(tmp_path: Path) -> None:
-    with answering(tmp_path, {"POST .*/ssh/": KEY_ATTACHED}) as provider:
+    with answering(tmp_path, {"POST .*/ssh/": recorded_answers.KEY_ATTACHED}) as provider:
         provider.api.attach_key("7", "ssh-ed25519 AAAA")
 
 
 def test_a_recorded_charge_is_read() -> None:
-    charge = parse_charge(CHARGE.row)
+    charge = parse_charge(recorded_answers.CHARGE.row)
     assert (charge.instance_id, charge.label, charge.until) == (
-        CHARGE.instance_id,
-        CHARGE.label,
-        CHARGE.until,
+        recorded_answers.CHARGE.instance_id,
+        recorded_answers.CHARGE.label,
+        recorded_answers.CHARGE.until,
     )
     assert (charge.usd, charge.storage_usd, charge.traffic_usd) == (
-        CHARGE.usd,
-        CHARGE.storage_usd,
-        CHARGE.traffic_usd,
+        recorded_answers.CHARGE.usd,
+        recorded_answers.CHARGE.storage_usd,
+        recorded_answers.CHARGE.traffic_usd,
     )

@@ -16,13 +16,7 @@ from tests.launcher.ui.web.test_server import served
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.rate_limit_waits import RateLimitWaits
-from vastrun.launcher.ui.web.prometheus import (
-    CONTENT_TYPE,
-    LedgerTotals,
-    PrometheusExporter,
-    ledger_totals,
-    load_or_create_token,
-)
+from vastrun.launcher.ui.web import prometheus
 from vastrun.launcher.ui.web.server import Server
 
 pytestmark = pytest.mark.needs("prometheus")
@@ -42,11 +36,11 @@ def get(server: Server, path: str = "/metrics", **headers: str) -> tuple[int, st
         connection.close()
 
 
-def scraped(exporter: PrometheusExporter) -> Samples:
+def scraped(exporter: prometheus.PrometheusExporter) -> Samples:
     """Each sample by its name and labels."""
-    with served(exporter.page, token=TOKEN, content_type=CONTENT_TYPE) as server:
+    with served(exporter.page, token=TOKEN, content_type=prometheus.CONTENT_TYPE) as server:
         status, kind, text = get(server, Authorization=f"Bearer {TOKEN}")
-    assert (status, kind) == (200, CONTENT_TYPE)
+    assert (status, kind) == (200, prometheus.CONTENT_TYPE)
     return samples_of(text)
 
 
@@ -74,16 +68,18 @@ def terminal(tmp_path: Path) -> Terminal:
     return terminal
 
 
-def exporter_of(terminal: Terminal) -> PrometheusExporter:
+def exporter_of(terminal: Terminal) -> prometheus.PrometheusExporter:
     budget = Budget(name=HOSTILE, usd=50.0)
 
-    def totals() -> LedgerTotals:
-        return ledger_totals(terminal.ledger, [budget], terminal.clock.now())
+    def totals() -> prometheus.LedgerTotals:
+        return prometheus.ledger_totals(terminal.ledger, [budget], terminal.clock.now())
 
     waits = RateLimitWaits()
     for seconds in (0.0, 4.5, 3.0):
         waits.report("vast", "create", seconds)
-    return PrometheusExporter(totals, lambda: {"run": 1, "batch": 0}, terminal.clock.now, "1.0", waits.totals)
+    return prometheus.PrometheusExporter(
+        totals, lambda: {"run": 1, "batch": 0}, terminal.clock.now, "1.0", waits.totals
+    )
 
 
 def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(terminal: Terminal) -> None:
@@ -108,7 +104,7 @@ def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(terminal: 
 
 def test_without_the_token_or_with_another_host_nothing_is_told(terminal: Terminal) -> None:
     right = f"Bearer {TOKEN}"
-    with served(exporter_of(terminal).page, token=TOKEN, content_type=CONTENT_TYPE) as server:
+    with served(exporter_of(terminal).page, token=TOKEN, content_type=prometheus.CONTENT_TYPE) as server:
         refused = [
             get(server),
             get(server, Authorization="Bearer wrong"),
@@ -123,10 +119,10 @@ def test_without_the_token_or_with_another_host_nothing_is_told(terminal: Termin
 
 
 def test_an_unreadable_ledger_is_a_metric() -> None:
-    def totals() -> LedgerTotals:
+    def totals() -> prometheus.LedgerTotals:
         raise StorageError("the database is away")
 
-    found = scraped(PrometheusExporter(totals, dict, lambda: 0.0, "1.0"))
+    found = scraped(prometheus.PrometheusExporter(totals, dict, lambda: 0.0, "1.0"))
     assert at(found, "vastrun_ledger_up") == 0
     assert not any(name == "vastrun_open_runs" for name, _ in found)
 
@@ -135,11 +131,11 @@ def test_scrapes_at_the_same_time_read_the_ledger_once(terminal: Terminal) -> No
     reads: list[float] = []
     now = 100.0
 
-    def totals() -> LedgerTotals:
+    def totals() -> prometheus.LedgerTotals:
         reads.append(now)
-        return ledger_totals(terminal.ledger, [], terminal.clock.now())
+        return prometheus.ledger_totals(terminal.ledger, [], terminal.clock.now())
 
-    exporter = PrometheusExporter(totals, dict, lambda: now, "1.0")
+    exporter = prometheus.PrometheusExporter(totals, dict, lambda: now, "1.0")
     exporter.page(["metrics"])
     now = 104.0
     exporter.page(["metrics"])
@@ -156,7 +152,7 @@ def test_serve_says_where_it_answers_prometheus_and_leaves_no_port_open(terminal
         r"metrics: http://127\.0\.0\.1:(\d+)/metrics, with the bearer token in (\S+)", end.output
     )
     assert found
-    assert load_or_create_token(Path(found[2]))
+    assert prometheus.load_or_create_token(Path(found[2]))
     assert "this server ends" in end.output and "the training continues" not in end.output
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=60)
@@ -175,17 +171,17 @@ def test_the_dashboard_and_the_page_name_the_metrics_that_exist(terminal: Termin
 
 def test_the_token_is_kept_in_a_file_that_only_its_user_reads(tmp_path: Path) -> None:
     file = tmp_path / "state" / "metrics.token"
-    token = load_or_create_token(file)
+    token = prometheus.load_or_create_token(file)
     assert len(token) >= 32
-    assert load_or_create_token(file) == token
+    assert prometheus.load_or_create_token(file) == token
     assert file.stat().st_mode & 0o077 == 0
     file.write_text("short")
     with pytest.raises(StorageError, match="at least 32"):
-        load_or_create_token(file)
+        prometheus.load_or_create_token(file)
 
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UsageError, match="prometheus_client, which is not installed") as caught:
-        PrometheusExporter(lambda: pytest.fail("not read"), dict, lambda: 0.0, "1.0")
+        prometheus.PrometheusExporter(lambda: pytest.fail("not read"), dict, lambda: 0.0, "1.0")
     assert "install" in caught.value.hint

@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conformance import DEVIATIONS
-from vastrun.launcher.providers.vast.conformance.assumptions import (
-    ASSUMPTIONS,
-    Fields,
-    State,
-    Value,
-    Within,
-    Words,
-    compare,
-)
+from vastrun.launcher.providers.vast.conformance import assumptions
 from vastrun.launcher.providers.vast.conformance.observations import seen_in
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 
@@ -53,20 +45,22 @@ def exchange(method: str, path: str, content: Any, *, status: int = 200, **more:
     return Exchange(method=method, path=path, status=status, content=content, **times)
 
 
-@pytest.mark.parametrize("name", ASSUMPTIONS)
+@pytest.mark.parametrize("name", assumptions.ASSUMPTIONS)
 def test_every_row_says_what_it_is_and_what_the_emulator_does_agrees(name: str) -> None:
-    row = ASSUMPTIONS[name]
+    row = assumptions.ASSUMPTIONS[name]
     assert all((row.text, row.how, row.rests, str(row.assumed)))
-    assert compare(name, row.assumed.usual).state is State.AGREES
+    assert assumptions.compare(name, row.assumed.usual).state is assumptions.State.AGREES
     assert row.assumed.read(row.assumed.usual) == row.assumed.usual
 
 
-@pytest.mark.parametrize("name", ASSUMPTIONS)
+@pytest.mark.parametrize("name", assumptions.ASSUMPTIONS)
 def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> None:
-    assert compare(name, seen_in(ApiRecorder()).get(name)).state is State.NOT_SEEN
-    deviating = compare(name, DEVIATIONS[name].value)
+    assert assumptions.compare(name, seen_in(ApiRecorder()).get(name)).state is assumptions.State.NOT_SEEN
+    deviating = assumptions.compare(name, DEVIATIONS[name].value)
     # How long the emulator itself takes is in seconds of this computer's.
-    assert deviating.state is (State.AGREES if name == "create.seconds" else State.DEVIATES)
+    assert deviating.state is (
+        assumptions.State.AGREES if name == "create.seconds" else assumptions.State.DEVIATES
+    )
     assert deviating.seen_text
 
 
@@ -79,9 +73,9 @@ def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
         recorder.exchanges.append(exchange(method, path, content, date="yesterday"))
         recorder.exchanges.append(exchange(method, path, content, status=0))
     for name, seen in seen_in(recorder).items():
-        row = ASSUMPTIONS[name]
+        row = assumptions.ASSUMPTIONS[name]
         assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
-        assert compare(name, seen).seen_text.isprintable(), name
+        assert assumptions.compare(name, seen).seen_text.isprintable(), name
 
 
 @pytest.mark.parametrize(
@@ -105,21 +99,23 @@ def test_an_answer_is_said_in_two_words(content: Any, status: int, word: str) ->
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
-        (Words("a"), 7),
-        (Words("a"), ""),
-        (Words("a"), "x" * 1000),
-        (Words("a"), "\x1b[2J"),
-        (Within(0, 1, "s"), True),
-        (Within(0, 1, "s"), "1"),
-        (Within(0, 1, "s"), math.nan),
-        (Within(0, 1, "s"), 1e300),
-        (Within(0, 1, "s"), 10**400),
-        (Fields({"a": "text"}), []),
-        (Fields({"a": "text"}), {"a": 7}),
-        (Fields({"a": "text"}), {str(n): "text" for n in range(1000)}),
+        (assumptions.Words("a"), 7),
+        (assumptions.Words("a"), ""),
+        (assumptions.Words("a"), "x" * 1000),
+        (assumptions.Words("a"), "\x1b[2J"),
+        (assumptions.Within(0, 1, "s"), True),
+        (assumptions.Within(0, 1, "s"), "1"),
+        (assumptions.Within(0, 1, "s"), math.nan),
+        (assumptions.Within(0, 1, "s"), 1e300),
+        (assumptions.Within(0, 1, "s"), 10**400),
+        (assumptions.Fields({"a": "text"}), []),
+        (assumptions.Fields({"a": "text"}), {"a": 7}),
+        (assumptions.Fields({"a": "text"}), {str(n): "text" for n in range(1000)}),
     ],
 )
-def test_a_file_cannot_say_what_no_run_writes(kind: Words | Within | Fields, raw: Any) -> None:
+def test_a_file_cannot_say_what_no_run_writes(
+    kind: assumptions.Words | assumptions.Within | assumptions.Fields, raw: Any
+) -> None:
     with pytest.raises(ValueError, match="expected"):
         kind.read(raw)
 
@@ -134,9 +130,9 @@ def test_a_file_cannot_say_what_no_run_writes(kind: Words | Within | Fields, raw
     ],
 )
 def test_fields_agree_when_they_are_of_nothing_but_their_types(
-    seen: Mapping[str, str], agrees: bool, shown: Value
+    seen: Mapping[str, str], agrees: bool, shown: assumptions.Value
 ) -> None:
-    kind = Fields({"a": "text", "b": "number|null"})
+    kind = assumptions.Fields({"a": "text", "b": "number|null"})
     assert kind.agrees(seen) is agrees
     assert kind.shown(seen) == shown
 
@@ -164,7 +160,7 @@ def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
     assert seen_in(recorder).get("new.by_id") is None
 
 
-def seen_of(row: dict[str, Any], *, offered_mb: float = 64_485) -> dict[str, Value]:
+def seen_of(row: dict[str, Any], *, offered_mb: float = 64_485) -> dict[str, assumptions.Value]:
     """What is seen of a machine's row and its offer."""
     recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
