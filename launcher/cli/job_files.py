@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,8 +29,6 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
-_MAX_SHOWN = 60
-"""Characters of a program that a warning shows."""
 _MAX_IGNORED = 3
 """Ignored files that a warning names."""
 
@@ -116,7 +114,6 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
-    yield from _lightning_warnings(spec)
     from vastrun.launcher.bundle.checkout import (
         code_tree,
         data_entry,
@@ -182,22 +179,6 @@ def _variables(spec: JobSpec) -> set[str]:
     return {*spec.env, *(secret.name for secret in spec.secrets), *exported}
 
 
-def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
-    """Yield a warning for a Trainer whose devices are not the ranks, which Lightning refuses."""
-    ranks = spec.ranks_per_node
-    for program, tree in _programs(spec):
-        found = lightning_devices(tree)
-        if found is None or found.count == ranks:
-            continue
-        if found.count is None and ranks == 1 and spec.resources.gpus <= 1:
-            continue
-        takes = " takes all GPUs that it finds" if found.count is None else ""
-        yield (
-            f"{program}:{found.line}: {found.text} of Lightning{takes}, and this job starts {ranks} "
-            f'ranks on a machine; set devices=int(os.environ["LOCAL_WORLD_SIZE"])'
-        )
-
-
 def _named_programs(spec: JobSpec) -> list[str]:
     """Return the Python programs that the command names by a path in the code folder."""
     names = re.findall(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec))
@@ -211,48 +192,3 @@ def _programs(spec: JobSpec) -> Iterator[tuple[str, ast.Module]]:
     for name in _named_programs(spec):
         with suppress(UsageError):
             yield name, parse_program(Path(spec.code.path).expanduser() / name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LightningDevices:
-    """The devices of a Trainer, where the program's text shows them."""
-
-    count: int | None
-    """Number of devices; None for all that it finds."""
-    line: int
-    text: str
-    """Text in the program, like `devices="auto"`."""
-
-
-def lightning_devices(tree: ast.Module) -> LightningDevices | None:
-    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them."""
-    imports = imports_of(tree)
-    if imports.uses("transformers.Trainer") or not imports.uses("lightning", "pytorch_lightning"):
-        return None
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("Trainer", "Fabric"):
-                if found := _devices(node):
-                    return found
-    return None
-
-
-def _devices(call: ast.Call) -> LightningDevices | None:
-    value = next((word.value for word in call.keywords if word.arg == "devices"), None)
-    if value is None:
-        if any(word.arg is None for word in call.keywords):
-            return None  # **options
-        return LightningDevices(count=None, line=call.lineno, text="no devices=")
-    count: int | None
-    match value:
-        case ast.Constant(value="auto" | "-1") | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)):
-            count = None
-        case ast.Constant(value=int(number)) if not isinstance(value.value, bool):
-            count = number
-        case ast.Constant(value=str(digits)) if re.fullmatch("[0-9]{1,4}", digits):
-            count = int(digits)
-        case ast.List(elts=numbers) if all(isinstance(number, ast.Constant) for number in numbers):
-            count = len(numbers)
-        case _:
-            return None
-    return LightningDevices(count=count, line=call.lineno, text=f"devices={ast.unparse(value)[:_MAX_SHOWN]}")

@@ -9,16 +9,7 @@ import h5py
 import numpy as np
 
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data.hdf5_checks import (
-    MAX_GROUPS,
-    expect_axes,
-    expect_datasets,
-    expect_lengths,
-    expect_local,
-    expect_samples,
-    read,
-    read_coordinate,
-)
+from vastrun.trainer.data import hdf5_checks
 from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
 from vastrun.trainer.data.stride import Stride, check_points, frame_stride, point_stride
 
@@ -83,21 +74,21 @@ class ArraysLayout:
         file["t-coordinate"] = (np.arange(self.grid.frames + 1) * self.grid.dt).astype(np.float32)
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        expect_datasets(path, file, (*self.fields, *self._coordinates, "t-coordinate"))
+        hdf5_checks.expect_datasets(path, file, (*self.fields, *self._coordinates, "t-coordinate"))
         points = ", ".join(["points"] * self.axes)
         first, *further = [
-            expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields
+            hdf5_checks.expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields
         ]
         leading = self.fields[0]
         for name, shape in zip(self.fields[1:], further, strict=True):
             if shape != first:
                 raise DataError(f"{path}: expected `{name}` of the shape of `{leading}` {first}, got {shape}")
-        expect_samples(path, first[0], min_samples)
+        hdf5_checks.expect_samples(path, first[0], min_samples)
         lengths = [(axis, name, file[name]) for axis, name in enumerate(self._coordinates, 2)]
-        expect_lengths(path, file[leading], [(1, "t-coordinate", file["t-coordinate"]), *lengths])
+        hdf5_checks.expect_lengths(path, file[leading], [(1, "t-coordinate", file["t-coordinate"]), *lengths])
         for name in self._coordinates:
-            check_points(path, name, read_coordinate(path, file[name]), self.side)
-        times = read_coordinate(path, file["t-coordinate"])
+            check_points(path, name, hdf5_checks.read_coordinate(path, file[name]), self.side)
+        times = hdf5_checks.read_coordinate(path, file["t-coordinate"])
         return Stride(
             points=point_stride(path, leading, first[2:], self.grid),
             frames=frame_stride(path, "t-coordinate", times, first[1], self.grid),
@@ -116,7 +107,7 @@ class ArraysLayout:
         thinned = (slice(None), None, *points)
 
         def read_sample(row: int, frames: slice) -> Fields:
-            parts = [read(array, (row, stride.rows(frames)))[thinned] for array in arrays]
+            parts = [hdf5_checks.read(array, (row, stride.rows(frames)))[thinned] for array in arrays]
             # A single array needs no copy.
             return np.concatenate(parts, axis=1) if parts[1:] else parts[0]
 
@@ -148,19 +139,19 @@ class SteadyLayout:
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         coordinates = ("x-coordinate", "y-coordinate")
-        expect_datasets(path, file, ("nu", "tensor", *coordinates))
-        input_shape = expect_axes(path, file["nu"], "samples, points, points")
-        target_shape = expect_axes(path, file["tensor"], "samples, 1, points, points")
+        hdf5_checks.expect_datasets(path, file, ("nu", "tensor", *coordinates))
+        input_shape = hdf5_checks.expect_axes(path, file["nu"], "samples, points, points")
+        target_shape = hdf5_checks.expect_axes(path, file["tensor"], "samples, 1, points, points")
         if target_shape != (input_shape[0], 1, *input_shape[1:]):
             raise DataError(
                 f"{path}: expected `tensor` to match the samples of `nu` {input_shape}, got {target_shape}"
             )
-        expect_samples(path, input_shape[0], min_samples)
-        expect_lengths(
+        hdf5_checks.expect_samples(path, input_shape[0], min_samples)
+        hdf5_checks.expect_lengths(
             path, file["nu"], [(axis, name, file[name]) for axis, name in enumerate(coordinates, 1)]
         )
         for name in coordinates:
-            check_points(path, name, read_coordinate(path, file[name]), 1.0)
+            check_points(path, name, hdf5_checks.read_coordinate(path, file[name]), 1.0)
         return Stride(points=point_stride(path, "nu", input_shape[1:], self.grid))
 
     def count(self, file: h5py.File) -> int:
@@ -168,7 +159,9 @@ class SteadyLayout:
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         nu, tensor, thinned = file["nu"], file["tensor"], slice(None, None, stride.points)
-        return lambda row, _: np.concatenate([read(nu, row)[None], read(tensor, row)])[:, thinned, thinned]
+        return lambda row, _: np.concatenate(
+            [hdf5_checks.read(nu, row)[None], hdf5_checks.read(tensor, row)]
+        )[:, thinned, thinned]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +191,8 @@ class IncompressibleLayout:
         file["t"] = np.tile(self.grid.t.astype(np.float32), (n, 1))
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        expect_datasets(path, file, ("velocity", "particles", "force", "t"))
-        shape = expect_axes(path, file["velocity"], "samples, frames, points, points, 2")
+        hdf5_checks.expect_datasets(path, file, ("velocity", "particles", "force", "t"))
+        shape = hdf5_checks.expect_axes(path, file["velocity"], "samples, frames, points, points, 2")
         for name, expected in (
             ("particles", (*shape[:-1], 1)),
             ("force", (shape[0], *shape[2:])),
@@ -210,11 +203,14 @@ class IncompressibleLayout:
                     f"{path}: expected `{name}` of shape {expected}, as `velocity` is {shape}, "
                     f"got {file[name].shape}: are the axes in another order?"
                 )
-        expect_samples(path, shape[0], min_samples)
-        if shape[0] > MAX_GROUPS:
-            raise DataError(f"{path}: expected at most {MAX_GROUPS} samples in a file, got {shape[0]}")
+        hdf5_checks.expect_samples(path, shape[0], min_samples)
+        if shape[0] > hdf5_checks.MAX_GROUPS:
+            raise DataError(
+                f"{path}: expected at most {hdf5_checks.MAX_GROUPS} samples in a file, got {shape[0]}"
+            )
         frames = {
-            frame_stride(path, "t", read(file["t"], row), shape[1], self.grid) for row in range(shape[0])
+            frame_stride(path, "t", hdf5_checks.read(file["t"], row), shape[1], self.grid)
+            for row in range(shape[0])
         }
         if len(frames) > 1:
             raise DataError(f"{path}: expected the same times for all samples, `t` has several")
@@ -229,8 +225,8 @@ class IncompressibleLayout:
 
         def read_sample(row: int, frames: slice) -> Fields:
             chosen = (row, stride.rows(frames))
-            moving = [read(array, chosen)[:, thinned, thinned] for array in (velocity, particles)]
-            still = read(force, row)[thinned, thinned]
+            moving = [hdf5_checks.read(array, chosen)[:, thinned, thinned] for array in (velocity, particles)]
+            still = hdf5_checks.read(force, row)[thinned, thinned]
             whole = [*moving, np.broadcast_to(still, (len(moving[0]), *still.shape))]
             return np.moveaxis(np.concatenate(whole, axis=-1), -1, 1)
 
@@ -268,9 +264,9 @@ class GroupsLayout:
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         count = self.count(file)
-        expect_samples(path, count, min_samples)
-        if count > MAX_GROUPS:
-            raise DataError(f"{path}: expected at most {MAX_GROUPS} groups, got {count}")
+        hdf5_checks.expect_samples(path, count, min_samples)
+        if count > hdf5_checks.MAX_GROUPS:
+            raise DataError(f"{path}: expected at most {hdf5_checks.MAX_GROUPS} groups, got {count}")
         found = {self._stride_of(path, file, _name(row)) for row in range(count)}
         if len(found) > 1:
             raise DataError(f"{path}: expected all samples on one grid, found several")
@@ -281,7 +277,9 @@ class GroupsLayout:
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         def read_sample(row: int, frames: slice) -> Fields:
-            return np.moveaxis(stride.coarsen(read(file[_name(row)]["data"], stride.rows(frames))), -1, 1)
+            return np.moveaxis(
+                stride.coarsen(hdf5_checks.read(file[_name(row)]["data"], stride.rows(frames))), -1, 1
+            )
 
         return read_sample
 
@@ -290,18 +288,18 @@ class GroupsLayout:
         return tuple(f"grid/{axis}" for axis in "xyz"[: self.axes])
 
     def _stride_of(self, path: Path, file: h5py.File, name: str) -> Stride:
-        expect_local(path, file, name)
+        hdf5_checks.expect_local(path, file, name)
         group = file.get(name)
         if not isinstance(group, h5py.Group):
             raise DataError(f"{path}: expected a group `{name}`, found: {', '.join([*file][:3])}, …")
-        expect_datasets(path, group, ("data", *self._coordinates, "grid/t"))
+        hdf5_checks.expect_datasets(path, group, ("data", *self._coordinates, "grid/t"))
         data, points = group["data"], ", ".join(["points"] * self.axes)
-        shape = expect_axes(path, data, f"frames, {points}, {self.channels}")
+        shape = hdf5_checks.expect_axes(path, data, f"frames, {points}, {self.channels}")
         lengths = [(axis, f"{name}/{of}", group[of]) for axis, of in enumerate(self._coordinates, 1)]
-        expect_lengths(path, data, [(0, f"{name}/grid/t", group["grid/t"]), *lengths])
+        hdf5_checks.expect_lengths(path, data, [(0, f"{name}/grid/t", group["grid/t"]), *lengths])
         for of in self._coordinates:
-            check_points(path, f"{name}/{of}", read_coordinate(path, group[of]), self.side)
-        times = read_coordinate(path, group["grid/t"])
+            check_points(path, f"{name}/{of}", hdf5_checks.read_coordinate(path, group[of]), self.side)
+        times = hdf5_checks.read_coordinate(path, group["grid/t"])
         return Stride(
             points=point_stride(path, f"{name}/data", shape[1:-1], self.grid),
             frames=frame_stride(path, f"{name}/grid/t", times, shape[0], self.grid),

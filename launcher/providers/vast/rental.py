@@ -8,15 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vastrun.launcher.core import Instance, RentalOrder
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Instance, RentalOrder, errors
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import calls
@@ -63,7 +55,7 @@ def rent(
             raise _rejection(api, order, instance_id, answer)
         seen = _await_grant(api, instance_id, clock, read_row)
     if not instance_id:
-        raise UncertainError("Vast confirmed the rental but did not name the machine")
+        raise errors.UncertainError("Vast confirmed the rental but did not name the machine")
     return _rented_instance(api, instance_id, order, now, seen)
 
 
@@ -73,14 +65,16 @@ def _named_machine(answer: Mapping[str, Any]) -> str:
     instance_id = id_of({"id": named})
     # Any other text would be taken for a machine that does not exist, and the new one for a second one.
     if named and instance_id is None:
-        raise UncertainError(f"Vast named the machine of the order {str(named)[:80]!r}, which is not an id")
+        raise errors.UncertainError(
+            f"Vast named the machine of the order {str(named)[:80]!r}, which is not an id"
+        )
     return instance_id or ""
 
 
 def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the order as Vast's request, without secrets."""
     if order.image is None:
-        raise NoOfferError("no image of vastrun runs on this offer", hint="image: in the job file")
+        raise errors.NoOfferError("no image of vastrun runs on this offer", hint="image: in the job file")
     return {
         "image": order.image,
         "disk": order.disk_gb,
@@ -129,7 +123,7 @@ def _check_credit(api: VastApi, order: RentalOrder) -> None:
         if order.warn_of_credit is not None:
             order.warn_of_credit(f"{lack}: without credit Vast stops the machine")
             return
-        raise ProviderError(
+        raise errors.ProviderError(
             lack,
             hint=f"add ${order.max_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
             "lower limits.usd, or set limits.credit=warn if the account tops up by itself",
@@ -164,24 +158,26 @@ def _first_row(instance_id: str, known: Collection[str] | None, read_row: ReadRo
     try:
         row, asked_at = read_row(instance_id)
         seen = None if row is None else (row, asked_at)
-    except UncertainError:
+    except errors.UncertainError:
         raise
-    except VastrunError:
+    except errors.VastrunError:
         pass  # the list before the order shows that it is new
     if known is None and (seen is None or not seen[0].label):
         raise _wrong_machine(instance_id, "neither its label nor an earlier list shows whose it is")
     return seen
 
 
-def _wrong_machine(instance_id: str, why: str) -> UncertainError:
-    return UncertainError(f"Vast answered the order with the id of another machine, {instance_id}: {why}")
+def _wrong_machine(instance_id: str, why: str) -> errors.UncertainError:
+    return errors.UncertainError(
+        f"Vast answered the order with the id of another machine, {instance_id}: {why}"
+    )
 
 
 def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow) -> _TimedRow:
     """Wait for the grant of a bid; return its row. Without a grant, destroy it and raise NoOfferError."""
     ordered_at, seen, idle_s = clock.now(), "not listed", 0.0
     while True:
-        with contextlib.suppress(UnreachableError):
+        with contextlib.suppress(errors.UnreachableError):
             row, asked_at = read_row(instance_id)
             if row is not None and row.cur_state == "running":
                 return row, asked_at
@@ -191,14 +187,16 @@ def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow
             break
         clock.sleep(_GRANT_POLL_S)
     _end(api, instance_id)
-    raise NoOfferError(
+    raise errors.NoOfferError(
         f"Vast did not grant the bid within {_GRANT_S:.0f} s; last seen: {seen[:200]}",
         ended=instance_id,
         idle_s=idle_s,
     )
 
 
-def _rejection(api: VastApi, order: RentalOrder, instance_id: str, answer: Mapping[str, Any]) -> VastrunError:
+def _rejection(
+    api: VastApi, order: RentalOrder, instance_id: str, answer: Mapping[str, Any]
+) -> errors.VastrunError:
     """Return the error of an order that Vast answered with `success: false`.
 
     A stopped machine that it may have left is destroyed. What is not about the key or the money is about the
@@ -208,8 +206,8 @@ def _rejection(api: VastApi, order: RentalOrder, instance_id: str, answer: Mappi
     error = map_error(read, calls.create(order.offer.id, {}))
     if instance_id:
         _end(api, instance_id)
-        return NoOfferError(f"the machine did not start: {error}", ended=instance_id)
-    return NoOfferError(str(error)) if isinstance(error, UnknownRefusalError) else error
+        return errors.NoOfferError(f"the machine did not start: {error}", ended=instance_id)
+    return errors.NoOfferError(str(error)) if isinstance(error, UnknownRefusalError) else error
 
 
 def _rented_instance(
@@ -236,7 +234,7 @@ def _rented_instance(
     # scheduled reads as loading, and its host is to blame.
     if row.is_stopped and row.actual_status != "loading":
         _end(api, instance_id)
-        raise NoOfferError("another user rented it first; the machine is stopped", ended=instance_id)
+        raise errors.NoOfferError("another user rented it first; the machine is stopped", ended=instance_id)
     listed = instance_of(row, asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(
@@ -251,7 +249,7 @@ def _rented_instance(
 
 def _end(api: VastApi, instance_id: str) -> None:
     """Destroy the machine and wait until it is gone: the next order's machine has the same label."""
-    with contextlib.suppress(GoneError):
+    with contextlib.suppress(errors.GoneError):
         api.destroy(instance_id)
     for _ in range(5):
         if api.instance(instance_id) is None:

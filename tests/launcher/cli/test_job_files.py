@@ -27,47 +27,6 @@ def warnings(spec: JobSpec, *, gpus: int = 0, free: bool = False, local: bool = 
     return list(job_warnings(spec, [offer], free=free, local=local))
 
 
-LIGHTNING = [
-    ('import lightning as L\nL.Trainer(devices="auto")', 2, 2, "devices='auto'"),
-    ("from lightning.pytorch import Trainer\nTrainer(max_steps=5)", 2, 2, "no devices="),
-    ("import pytorch_lightning as pl\npl.Trainer(devices=-1)", 2, 4, "devices=-1"),
-    ("import lightning as L\nL.Trainer(devices=4)", 4, 2, "devices=4"),
-    ("import lightning as L\nL.Trainer(devices='3')", 0, 2, "devices='3'"),
-    ("import lightning as L\nL.Trainer(devices=[0, 1])", 1, 1, "devices=[0, 1]"),
-    ("from lightning.fabric import Fabric\nFabric(devices=1)", 2, 2, "devices=1"),
-    ("import lightning as L\nL.Trainer(devices='auto')", 2, 1, "devices='auto'"),
-    ("import lightning as L\nL.Trainer(devices='auto')", 1, 1, None),
-    ("import lightning as L\nL.Trainer(devices=2)", 2, 2, None),
-    ('import lightning as L\nL.Trainer(devices=int(os.environ["LOCAL_WORLD_SIZE"]))', 2, 2, None),
-    ("import lightning as L\nL.Trainer(**options)", 2, 2, None),
-    ("import lightning as L\nL.Trainer(devices=args.devices)", 2, 2, None),
-    ("from transformers import Trainer\nimport lightning\nTrainer(model)", 2, 2, None),
-    ("from mine import Trainer\nTrainer(model)", 2, 2, None),
-    ("import lightning\n((((", 2, 2, None),
-]
-
-
-@pytest.mark.parametrize(("program", "gpus", "ranks", "shown"), LIGHTNING)
-def test_lightning_devices_that_are_not_the_ranks_are_warned_about(
-    tmp_path: Path, program: str, gpus: int, ranks: int, shown: str | None
-) -> None:
-    (tmp_path / "train.py").write_text(program)
-    spec = replace(
-        command_job(),
-        command=("python", "train.py"),
-        code=Code(path=str(tmp_path)),
-        ranks=ranks,
-        resources=Resources(gpus=gpus),
-    )
-    found = warnings(spec, free=True)
-    if shown is None:
-        assert found == []
-        return
-    (text,) = found
-    assert text.startswith(f"train.py:2: {shown} of Lightning")
-    assert text.endswith('set devices=int(os.environ["LOCAL_WORLD_SIZE"])')
-
-
 @pytest.fixture
 def wandb_job(tmp_path: Path) -> JobSpec:
     (tmp_path / "train.py").write_text("import torch\n\ndef main():\n    import wandb\n")
