@@ -6,7 +6,6 @@ import json
 import math
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -149,10 +148,8 @@ class Recorder:
         self._flushed_at = now()
         self._written: int | None = None
         """Bytes of the file; None: the folder was not the run's own yet."""
-        self._last_answers: dict[tuple[Any, ...], tuple[str, float, str]] = {}
-        """Last written answer by question, with its time and the question's name."""
-        self._counted: Counter[str] = Counter()
-        """Number of equal calls since then, by the question's name."""
+        self._last_answers: dict[tuple[Any, ...], tuple[str, float]] = {}
+        """Last written answer by question, with its time."""
 
     def _note(self, kind: str, values: Mapping[str, Any]) -> None:
         """Write one line, of this moment."""
@@ -179,9 +176,9 @@ class Recorder:
         return answer
 
     def close(self, **facts: Any) -> None:
-        """Write the end, with the calls that were only counted, and `facts`."""
+        """Write the end, with `facts`."""
         if self._begin is None:
-            self._note("end", {"calls": dict(self._counted), **facts})
+            self._note("end", facts)
 
     def _called(
         self,
@@ -197,16 +194,12 @@ class Recorder:
         same = "" if is_routine else json.dumps(to_jsonable(end, self._mask))
         former = self._last_answers.get(question)
         if former is not None and former[0] == same and began - former[1] < 60.0:
-            self._counted[former[2]] += 1
-            return
-        asked = to_jsonable(about, self._mask)
-        name = f"{verb} {json.dumps(asked)}"
+            return  # the same again within a minute
         if len(self._last_answers) >= 1000:
             self._last_answers.clear()
-        self._last_answers[question] = (same, began, name)
-        repeats = self._counted.pop(name, 0)
-        values = {"verb": verb, "about": asked, "took_s": round(self._now() - began, 4)}
-        values |= to_jsonable(end, self._mask) | ({"alike": repeats} if repeats else {})
+        self._last_answers[question] = (same, began)
+        values = {"verb": verb, "about": to_jsonable(about, self._mask)}
+        values |= {"took_s": round(self._now() - began, 4), **to_jsonable(end, self._mask)}
         self._put("call", began, values, is_chatter=is_routine)
 
     def _put(self, kind: str, at: float, values: Mapping[str, Any], is_chatter: bool) -> None:
