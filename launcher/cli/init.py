@@ -71,7 +71,7 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     if program is None:
         what = "the onboard trainer; name a script to run your own program"
     else:
-        what = one_line(program.path) + (f", with {program.framework.name}" if program.framework else "")
+        what = one_line(program.path)
     say(
         f"wrote {job}: {what}\n"
         f"read it, then see here what it does and writes: vastrun rehearse {job}\n"

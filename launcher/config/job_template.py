@@ -61,53 +61,6 @@ _PACKAGES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Framework:
-    """A framework that starts a program's ranks, and the advice for it."""
-
-    name: str
-    marks: tuple[str, ...]
-    """Modules, functions and classes that its programs import."""
-    ranks: str
-    """Comment in the job file on how its ranks find each other."""
-    callback: str = ""
-    """Import that makes its programs report their steps; empty: they call `beat` themselves."""
-
-
-FRAMEWORKS = (
-    Framework(
-        name="Lightning",
-        marks=("lightning", "pytorch_lightning"),
-        ranks='Trainer(devices=int(os.environ["LOCAL_WORLD_SIZE"]), strategy="ddp"): "auto" takes all GPUs.',
-        callback="vastrun.integrations.lightning import LightningCallback",
-    ),
-    Framework(
-        name="accelerate",
-        marks=("accelerate",),
-        ranks="Accelerator() finds the ranks that vastrun started: no `accelerate launch`.",
-        callback="vastrun.integrations.accelerate import AccelerateLoop",
-    ),
-    Framework(
-        name="Hugging Face's Trainer",
-        marks=(
-            "transformers.Trainer",
-            "transformers.TrainingArguments",
-            "transformers.Seq2SeqTrainer",
-            "trl",
-        ),
-        ranks="The Trainer finds the ranks that vastrun started: no `torchrun`.",
-        callback="vastrun.integrations.transformers import TransformersCallback",
-    ),
-    Framework(
-        name="DeepSpeed",
-        marks=("deepspeed",),
-        ranks="deepspeed.initialize() finds the ranks that vastrun started: no `deepspeed` command.",
-    ),
-)
-"""Known frameworks: the first that a program imports is its own."""
-_ANY_RANKS = "init_process_group() finds the ranks that vastrun starts: no `torchrun`."
-
-
-@dataclass(frozen=True, kw_only=True)
 class UserProgram:
     """A program, as its own imports show it."""
 
@@ -116,11 +69,6 @@ class UserProgram:
     imports: ProgramImports
     needs_folder: bool = False
     """True if it imports modules of the job file's folder, which Python does not search for it."""
-
-    @property
-    def framework(self) -> Framework | None:
-        """Return the framework that starts its ranks; None: it imports none of those that are known."""
-        return next((each for each in FRAMEWORKS if self.imports.uses(*each.marks)), None)
 
     def packages(self, own: Collection[str]) -> list[str]:
         """Return the packages that the image lacks. `own`: names of modules of the folder."""
@@ -134,7 +82,6 @@ def program_job(program: UserProgram, *, name: str, setup: str | None, setup_not
 
     `setup`: the command that installs its packages. `setup_notes`: sentences above it.
     """
-    framework = program.framework
     lines = [
         *_head(name),
         "code:",
@@ -142,7 +89,7 @@ def program_job(program: UserProgram, *, name: str, setup: str | None, setup_not
         "",
         *_setup_lines(setup, setup_notes, has_torch=program.imports.uses("torch")),
         "# ranks: 1       # processes of the command on a machine; one for each GPU when not given",
-        f"# {framework.ranks if framework else _ANY_RANKS}",
+        "# init_process_group() and what calls it find the ranks that vastrun starts: no `torchrun`.",
         f"command: {quoted(_command(program))}",
         *(["env: {PYTHONPATH: .}   # it imports modules of this folder"] if program.needs_folder else []),
         "",
@@ -214,11 +161,10 @@ def _head(name: str) -> list[str]:
 def _steps(program: UserProgram) -> list[str]:
     if program.imports.uses("vastrun"):
         return ["  # steps: 1000                   # the step that every rank must report by vastrun.beat"]
-    callback = program.framework.callback if program.framework else ""
-    needs = f"`from {callback}`:" if callback else "`from vastrun import beat` and beat(step) in the loop:"
     return [
-        f"  # steps: 1000                   # needs {needs}",
-        "  #                               # then a rank that hangs is named, and progress is shown",
+        "  # steps: 1000                   # needs `from vastrun import beat` and beat(step) in the loop,",
+        "  #                               # or a callback of vastrun.integrations: then a rank that hangs",
+        "  #                               # is named, and progress is shown",
     ]
 
 

@@ -12,24 +12,9 @@ from tests.launcher.cli.first_jobs import init, written
 from vastrun.launcher.cli import cli
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.config.job_template import FRAMEWORKS, Framework
 from vastrun.launcher.core.job import Success
 
 PLAIN = "import os\nprint(os.getpid())\n"
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, framework: Framework) -> None:
-    for mark in framework.marks:
-        module, _, name = mark.partition(".")
-        (folder / "train.py").write_text(f"def main():\n    from {module} import {name or 'anything'}\n")
-        end = init("--force")
-        assert end.exit_code == 0
-        assert f"train.py, with {framework.name}" in end.stderr
-        text = (folder / "job.yaml").read_text()
-        assert framework.ranks in text
-        assert f"from {framework.callback or 'vastrun import beat'}`" in text
-        assert written(folder).command == ("python", "train.py")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +23,7 @@ def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, f
 def test_another_program_is_told_how_ranks_are_started(folder: Path, text: str) -> None:
     (folder / "train.py").write_text(text)
     assert "wrote job.yaml: train.py\n" in init().stderr
-    assert "init_process_group() finds the ranks" in (folder / "job.yaml").read_text()
+    assert "init_process_group() and what calls it find the ranks" in (folder / "job.yaml").read_text()
 
 
 def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Path) -> None:
@@ -263,13 +248,13 @@ def test_what_python_cannot_run_is_refused_with_what_to_do(
 @pytest.mark.parametrize(
     "program",
     [
-        b"\xef\xbb\xbfimport lightning\n",
-        b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport lightning\n",
-        b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\nprice = '\x80'\nimport lightning\n",
+        b"\xef\xbb\xbfimport torch\n",
+        b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport torch\n",
+        b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\nprice = '\x80'\nimport torch\n",
     ],
 )
 def test_a_program_is_read_by_its_bom_or_its_coding_line(folder: Path, program: bytes) -> None:
     (folder / "train.py").write_bytes(program)
     end = init("train.py")
     assert end.exit_code == 0, end.output
-    assert "train.py, with Lightning" in end.stderr
+    assert "wrote job.yaml: train.py\n" in end.stderr
