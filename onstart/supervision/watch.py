@@ -17,7 +17,7 @@ from vastrun.onstart.nodes import ThisNode, network_environment
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import CoreTrimmer
-from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
+from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
@@ -31,6 +31,7 @@ from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
+from vastrun.onstart.supervision.uncaught import ShellPrograms, signal_of
 
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts ranks, given the box, their number and their environment."""
@@ -64,6 +65,7 @@ def run_ranks(
         peers=peers,
         tracker=ProgressTracker(box=box),
         readings=readings,
+        shells=ShellPrograms(box),
         cores=CoreTrimmer.of(box, started_at),
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
@@ -106,6 +108,7 @@ class Watch:
     peers: Peers
     tracker: ProgressTracker
     readings: MachineReadings
+    shells: ShellPrograms
     cores: CoreTrimmer
     gpus: IdleGpuWatch | None = None
     """Watch over the GPUs; None: the job uses none."""
@@ -153,6 +156,8 @@ class Watch:
         self._log_ends(processes)
         self.readings.look()
         self._warn_of_launchers(processes)
+        for process in processes:
+            self.shells.look(process.rank, process.pid, has_ended=process.exit_code is not None)
         self.cores.look()
         steps = self.job.program.total_steps
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
@@ -270,7 +275,7 @@ class Watch:
         for process in processes:
             if process.exit_code is not None and process.rank not in self._reported:
                 self._reported.add(process.rank)
-                how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
+                how = signal_of(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
 
 

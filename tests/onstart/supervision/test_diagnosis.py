@@ -11,14 +11,14 @@ from vastrun.onstart.supervision.diagnosis import (
     first_failure,
     mark_ended_by_us,
     reason_of_end,
-    signal_name,
 )
+from vastrun.onstart.supervision.uncaught import signal_of
 
 NO_RUN: frozenset[int] = frozenset()
 
 
 def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> TimedRankEnd:
-    end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_name(exit_code), **known)
+    end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_of(exit_code), **known)
     return TimedRankEnd(end=end, at=at)
 
 
@@ -91,4 +91,4 @@ def test_a_failure_has_a_class(end: TimedRankEnd, reason: str) -> None:
 
 
 def test_a_real_time_signal_has_a_name_too() -> None:
-    assert signal_name(-40) == "signal 40"
+    assert signal_of(-40) == "signal 40"

@@ -1,6 +1,8 @@
 """What ended the Python processes of a program, by what they raised, whoever started them."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 import time
@@ -9,10 +11,19 @@ from pathlib import Path
 import pytest
 
 from tests.onstart.supervision.concluding import raised
+from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.onstart.supervision import environment
-from vastrun.onstart.supervision.uncaught import UNCAUGHT, Uncaught, uncaught_folder, uncaught_of
+from vastrun.onstart.supervision.processes import children_of, send
+from vastrun.onstart.supervision.uncaught import (
+    UNCAUGHT,
+    ShellPrograms,
+    Uncaught,
+    uncaught_folder,
+    uncaught_of,
+)
 
+KERNEL = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 STARTUP = Path(environment.__file__).parents[1] / "python_startup"
 ENDS = {
     "a value": ("raise ValueError('boom')", "error"),
@@ -31,8 +42,21 @@ ENDS = {
     "a process that failed": ("subprocess.run(['sh', '-c', 'exit 1'], check=True)", "error"),
     "a worker of a pool": (
         "from concurrent.futures import ProcessPoolExecutor\n"
-        "ProcessPoolExecutor(1).submit(os._exit, 9).result()",
+        "ProcessPoolExecutor(1).submit(os.abort).result()",
         "signal",
+    ),
+    "a worker of a pool that exited": (
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "ProcessPoolExecutor(1).submit(os._exit, 9).result()",
+        "error",
+    ),
+    "a killed child that nobody names": (
+        "if subprocess.run(['sh', '-c', 'kill -9 $$']).returncode: raise RuntimeError('a worker is gone')",
+        "signal",
+    ),
+    "a text about a signal": (
+        "raise RuntimeError('DataLoader worker (pid 7) is killed by signal: 9')",
+        "error",
     ),
     "a connection between ranks": (
         "raise RuntimeError('[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567')",
@@ -103,8 +127,29 @@ def test_an_error_of_the_network_is_known_by_its_type(tmp_path: Path, program: s
     assert found.is_of_the_network is is_of_it
 
 
+@pytest.mark.parametrize("start", STARTS)
+def test_a_program_that_exits_after_its_child_was_killed_was_ended_by_that_signal(
+    tmp_path: Path, start: str
+) -> None:
+    found = ran(tmp_path, STARTS[start], "if subprocess.call(['sh', '-c', 'kill -9 $$']): sys.exit(1)")
+    assert found is not None
+    assert (found.reason, found.signal) == ("signal", "SIGKILL")
+    assert found.line == f"process {found.child} was killed by SIGKILL"
+
+
 @pytest.mark.parametrize(
-    "program", ["sys.exit(1)", "print('MemoryError: x'); sys.exit(1)", "os._exit(1)", "sys.exit('No space')"]
+    "program",
+    [
+        "sys.exit(1)",
+        "print('MemoryError: x'); sys.exit(1)",
+        "os._exit(1)",
+        "sys.exit('No space')",
+        "child = subprocess.Popen(['cat'], stdin=-1); child.kill(); child.wait(); sys.exit(1)",
+        "import multiprocessing\nif __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('forkserver').Pool(1): pass\n"
+        "    sys.exit(1)",
+        "subprocess.call(['sh', '-c', 'exit 127']); sys.exit(1)",
+    ],
 )
 def test_a_program_that_was_not_ended_by_an_exception_leaves_none(tmp_path: Path, program: str) -> None:
     assert ran(tmp_path, STARTS["itself"], program) is None
@@ -136,11 +181,12 @@ def test_a_child_that_exits_while_it_handles_its_error_has_failed_by_that(tmp_pa
     assert (found.line if found else "") == ("ZeroDivisionError: division by zero" if code else "")
 
 
-def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
+def test_of_a_killed_process_and_its_victims_the_killed_one_is_told(tmp_path: Path) -> None:
     program = (
         "if len(sys.argv) == 1:\n"
+        "    one = subprocess.Popen(['sh', '-c', 'kill -9 $$'])\n"
         "    subprocess.run([sys.executable, __file__, 'peer'])\n"
-        "    raise RuntimeError('exitcode  : -9 (pid: 7)')\n"
+        "    raise RuntimeError(f'exitcode  : {one.wait()} (pid: 7)')\n"
         "raise RuntimeError('[gloo/pair.cc] closed')"
     )
     found = ran(tmp_path, STARTS["itself"], program)
@@ -212,3 +258,21 @@ def test_a_record_that_is_none_and_one_of_another_time_count_for_nothing(tmp_pat
     assert uncaught_of(tmp_path, 0, 1, 1000.0) is None
     assert uncaught_of(tmp_path, 1, 1, 10.0) is None
     assert (tmp_path / layout.RANKS).is_dir()
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="before Linux 6.15 only the shell is told")
+@pytest.mark.parametrize(("number", "told"), [(9, "SIGKILL"), (0, None)])
+def test_the_signal_that_ended_the_program_of_a_shell_is_told_whatever_the_shell_exits_with(
+    tmp_path: Path, number: int, told: str | None
+) -> None:
+    shells = ShellPrograms(tmp_path)
+    with subprocess.Popen(
+        ["bash", "-c", "dd of=/dev/null || exit 1; exit 1"], stdin=subprocess.PIPE
+    ) as shell:
+        child = eventually(lambda: next(iter(children_of(shell.pid)), None))
+        shells.look(0, shell.pid, has_ended=False)
+        send(child or 0, number)
+    shells.look(0, shell.pid, has_ended=True)
+    found = uncaught_of(tmp_path, 0, shell.pid, time.time())
+    assert (found and found.signal) == told
+    assert shell.returncode == 1
