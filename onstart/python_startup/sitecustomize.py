@@ -9,6 +9,7 @@ that the environment has runs, too.
 from __future__ import annotations
 
 import os
+import resource  # at once: its file could not be opened where too many are
 import sys
 
 FOLDER = "VASTRUN_UNCAUGHT"
@@ -38,6 +39,7 @@ def _try(write, *arguments) -> None:  # type: ignore[no-untyped-def]
 
 
 def _record(error: BaseException) -> None:
+    limits = _limits()
     # Only where a program failed: each Python process of it imports this module.
     from traceback import format_exception, format_exception_only, walk_tb
 
@@ -56,8 +58,26 @@ def _record(error: BaseException) -> None:
         "chain": chain,
         "module": str(frames[-1].f_globals.get("__name__")) if frames else "",
         "torch_cuda": getattr(sys.modules.get("torch.version"), "cuda", None),
+        "limits": limits,
     }
     _write(f"{os.getpid()}.json", record, MAX_RECORDS)
+
+
+def _limits() -> list[dict[str, object]]:
+    """Return how many files and how much memory this process holds, and let it open a few more files."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files + 16, max(most, files + 16)))
+    except (OSError, ValueError):
+        pass
+    with open("/proc/self/status") as file:  # noqa: PTH123
+        locked = sum(int(line.split()[1]) << 10 for line in file if line.startswith(("VmLck", "VmPin")))
+    opened = len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208
+    uses = (
+        ("open files", opened, files),
+        ("bytes of locked memory", locked, resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
+    )
+    return [{"name": n, "used": used, "limit": limit} for n, used, limit in uses if 0 <= limit <= 10**15]
 
 
 def _record_end(child: int, exit_code: int) -> None:

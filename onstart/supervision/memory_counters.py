@@ -83,8 +83,8 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
     slot = (box / layout.MEMORY_EVENTS,)
     limit, peak = count("limit", slot), count("peak", slot)
     for folder in () if limit else folders_of("memory", proc, cgroups):
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        peak = _number(folder / "memory.peak") or _number(folder / "memory.max_usage_in_bytes")
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
+        peak = number_in(folder / "memory.peak") or number_in(folder / "memory.max_usage_in_bytes")
         if limit and peak:
             break
     return MemoryUse(peak=peak, limit=limit) if peak and 0 < limit < _UNLIMITED else None
@@ -119,7 +119,7 @@ def count(name: str, files: Iterable[Path]) -> int:
     return 0
 
 
-def _number(path: Path) -> int:
+def number_in(path: Path) -> int:
     """Return the number in a file; 0 where there is none, for instance `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())

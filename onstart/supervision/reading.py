@@ -7,6 +7,7 @@ disk or /dev/shm is often removed when its process ends.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -20,19 +21,21 @@ from urllib.parse import urlsplit
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
-from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
+from vastrun.contract.outcome import FileSystem, LeftProcess, LimitUse, MachineReading
 from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
-from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
+from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
 from vastrun.onstart.supervision.processes import program_processes
-from vastrun.onstart.supervision.uncaught import UNCAUGHT
+from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""
 FULL_BYTES = 1 << 18
 """Free bytes below which a file system counts as full."""
 _SHM = Path("/dev/shm")
-_MAX_HOSTS, _MAX_PROCESSES = 8, 64
+_MAX_HOSTS, _MAX_PROCESSES, _MAX_LIMITS = 8, 64, 16
+_MAX_LOG_RECORDS, _MAX_LOG_RECORD_BYTES, _MAX_LOG_LINES = 10_000, 8192, 16
+_IN_LOG = re.compile(rb";([^\n]*(?:NVRM: Xid|oom-kill:|Killed process)[^\n]*)")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 _GPUS, _CUDA = "gpus", "cuda"
@@ -41,7 +44,10 @@ _GPUS, _CUDA = "gpus", "cuda"
 class MachineReadings:
     """Measures the machine from the start of the ranks until they have ended."""
 
-    def __init__(self, box: Path, job: Job, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, box: Path, job: Job, environ: Mapping[str, str] = os.environ, log: str = "/dev/kmsg"
+    ) -> None:
+        self._log = _KernelLog(log)
         self._box, self._kills = box, MemoryKills(box=box)
         self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
         self._refused = _refused_processes()
@@ -79,11 +85,37 @@ class MachineReadings:
             reachable=tuple(host for host in hosts if host in now),
             unreachable=tuple(host for host in hosts if host not in now),
             refused_processes=max(0, _refused_processes() - self._refused),
+            limits=_limits(self._box),
+            kernel_log=self._log.found(),
             processes=tuple(
                 LeftProcess(pid=pid, parent=parent, name=name)
                 for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]
             ),
         )
+
+
+class _KernelLog:
+    """The kernel's log from now on, where the machine shows it: few containers may read it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = None
+        with suppress(OSError):
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+            file.seek(0, os.SEEK_END)
+            self._file = file
+
+    def found(self) -> tuple[str, ...] | None:
+        """Return the lines on GPUs and on kills for lack of memory; None: the log is not shown."""
+        if self._file is None:
+            return None
+        found: list[bytes] = []
+        for _ in range(_MAX_LOG_RECORDS):
+            with suppress(BrokenPipeError):  # the oldest records were overwritten
+                record = self._file.read(_MAX_LOG_RECORD_BYTES)
+                if not record:
+                    break
+                found += _IN_LOG.findall(record)
+        return tuple(line.decode(errors="replace")[:1000] for line in found[:_MAX_LOG_LINES])
 
 
 class _Probes:
@@ -165,6 +197,19 @@ def _connect(host: str) -> None:
     """Resolve the name of a host and connect to it. Raises OSError."""
     name, _, port = host.rpartition(":")
     socket.create_connection((name, int(port)), timeout=TAKE_S).close()
+
+
+def _limits(box: Path) -> tuple[LimitUse, ...]:
+    """Return each limit where most of it was used: by a Python that failed, or by this cgroup."""
+    folders = sorted((box / layout.RANKS).glob("*.uncaught"))
+    found = [limit for folder in folders for record in records_in(folder) for limit in record.limits]
+    for cgroup in folders_of("pids"):
+        if most := number_in(cgroup / "pids.max"):
+            used = number_in(cgroup / "pids.peak") or number_in(cgroup / "pids.current")
+            found.append(LimitUse(name="processes", used=used, limit=most))
+            break
+    fullest = {each.name: each for each in sorted(found, key=lambda each: each.used / max(1, each.limit))}
+    return tuple(fullest.values())[:_MAX_LIMITS]
 
 
 def _refused_processes() -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Optional
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import Reason
+from vastrun.contract.outcome import LimitUse, Reason
 from vastrun.contract.records import read_json, read_small, write_json
 from vastrun.onstart.supervision.processes import innermost_program
 
@@ -100,6 +100,7 @@ class Uncaught:
     """Pid of the child; 0: it was an exception."""
     exit_code: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9, too
     """Exit code of the child."""
+    limits: tuple[LimitUse, ...] = ()
 
     @property
     def signal(self) -> str | None:
@@ -140,7 +141,7 @@ def uncaught_of(box: Path, rank: int, pid: int, ended_at: float) -> Uncaught | N
     The exception of the rank's own program, unless it is about the end of another process, or there is none:
     then what ended the process that failed first. One that lost a connection is a victim of another.
     """
-    records = (each for each in _records(box, rank) if each.child != pid)
+    records = (each for each in records_in(uncaught_folder(box, rank)) if each.child != pid)
     recent = [each for each in records if abs(ended_at - each.at) <= RECENT_S]
     told = [_told(each, recent) for each in recent]
     own = next((each for each in told if each.pid == pid and not each.child), None)
@@ -160,9 +161,10 @@ def _told(raised: Uncaught, recent: list[Uncaught]) -> Uncaught:
     return replace(near, traceback=raised.traceback)
 
 
-def _records(box: Path, rank: int) -> Iterator[Uncaught]:
+def records_in(folder: Path) -> Iterator[Uncaught]:
+    """Yield the records of a rank's processes."""
     with suppress(FileNotFoundError):
-        for path in sorted(uncaught_folder(box, rank).glob("*.json"))[:_MAX_RECORDS]:
+        for path in sorted(folder.glob("*.json"))[:_MAX_RECORDS]:
             with suppress(OSError, ValueError):
                 record: Uncaught = read_json(Uncaught, read_small(path, _MAX_RECORD_BYTES))
                 if record.chain or record.signal:

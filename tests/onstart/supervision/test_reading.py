@@ -1,0 +1,61 @@
+"""What is measured of a machine once a rank has failed, where no fault of it can be produced here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.test_uncaught import STARTS, ran
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import MachineReading
+from vastrun.onstart.supervision.reading import MachineReadings
+
+OLD = b"3,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, of an earlier run\n"
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python, GPU has fallen off the bus."
+KILL = "oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=7,uid=0"
+
+
+def reading(box: Path, log: str, later: bytes = b"") -> MachineReading:
+    (box / layout.JOB).write_text(json.dumps(job_of()))
+    readings = MachineReadings(box, Job.read(box), log=log)
+    if later:
+        with Path(log).open("ab") as file:
+            file.write(later)
+    return readings.take()
+
+
+def test_of_the_kernels_log_the_xids_and_kills_since_the_start_are_told(box: Path) -> None:
+    (box / "log").write_bytes(OLD)
+    later = f"3,2,2,-;{XID}\n SUBSYSTEM=pci\n6,3,3,-;eth0: link up\n4,4,4,-;{KILL}\n".encode()
+    assert reading(box, str(box / "log"), later).kernel_log == (XID, KILL)
+
+
+def test_of_a_flood_in_the_kernels_log_the_first_lines_are_told(box: Path) -> None:
+    (box / "log").write_bytes(b"")
+    found = reading(
+        box, str(box / "log"), OLD * 9 + b"3,1,1,-;NVRM: Xid " + b"\xff" * 5000 + OLD * 9
+    ).kernel_log
+    assert found is not None
+    assert (len(found), max(map(len, found))) == (16, 1000)
+
+
+@pytest.mark.parametrize("log", ["/no/such/log", "/"])
+def test_a_kernels_log_that_is_not_shown_is_normal(box: Path, log: str) -> None:
+    assert reading(box, log).kernel_log is None
+
+
+def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None:
+    ran(
+        box,
+        STARTS["itself"],
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 40))\n"
+        "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))\n"
+        "files = []\n"
+        "while True: files.append(open(__file__))",
+    )
+    limits = {each.name: (each.used, each.limit) for each in reading(box, "/dev/null").limits}
+    assert limits["open files"] == (20, 20)
+    assert limits["bytes of locked memory"] == (0, 1 << 16)
