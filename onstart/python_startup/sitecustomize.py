@@ -16,8 +16,8 @@ FOLDER = "VASTRUN_UNCAUGHT"
 """Variable with the folder of the records; without it nothing is recorded."""
 MAX_RECORDS = 64
 _MAX_ENDS, _MAX_SENT = 32, 1024
-_SENT = "sent/{}.{}"
-"""Path in it of an empty file for the pid and the number of a signal that a process of the program sent."""
+_SENT = "sent"
+"""Folder in it with a file for each signal that the program sent to a child: that is no failure of it."""
 _MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
 
 
@@ -25,7 +25,7 @@ def _watch(event: str, args: tuple[object, ...]) -> None:
     if event == "sys.excepthook" and isinstance(args[2], BaseException):
         _try(_record, args[2])
     elif event in ("os.kill", "os.killpg") and args[1] and args[0] != os.getpid():
-        _try(_write, _SENT.format(args[0], int(args[1])), None, _MAX_SENT)  # type: ignore[call-overload]
+        _try(_write, f"{_SENT}/{args[0]}.{int(args[1])}.json", None, _MAX_SENT)  # type: ignore[call-overload]
 
 
 def _try(write, *arguments) -> None:  # type: ignore[no-untyped-def]
@@ -63,27 +63,19 @@ def _record(error: BaseException) -> None:
     _write(f"{os.getpid()}.json", record, MAX_RECORDS)
 
 
-def _limits() -> list[dict[str, object]]:
+def _limits() -> str:
     """Return how many files and how much memory this process holds, and let it open a few more files."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files + 16, max(most, files + 16)))
-    except (OSError, ValueError):
-        pass
-    with open("/proc/self/status") as file:  # noqa: PTH123
-        locked = sum(int(line.split()[1]) << 10 for line in file if line.startswith(("VmLck", "VmPin")))
+    if files >= 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files + 16, max(most, files + 16)))
+        except (OSError, ValueError):
+            return ""
+    with open("/proc/self/status") as status:  # noqa: PTH123
+        locked = sum(int(line.split()[1]) for line in status if line.startswith(("VmLck", "VmPin")))
     opened = len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208
-    uses = (
-        ("open files", opened, files),
-        ("bytes of locked memory", locked, resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
-    )
-    return [{"name": n, "used": used, "limit": limit} for n, used, limit in uses if 0 <= limit <= 10**15]
-
-
-def _record_end(child: int, exit_code: int) -> None:
-    # What a program ends itself is no failure of it.
-    if not os.path.exists(os.path.join(os.environ[FOLDER], _SENT.format(child, -exit_code))):  # noqa: PTH110, PTH118
-        _write(f"{child}.end.json", {"child": child, "exit_code": exit_code}, _MAX_ENDS)
+    may_lock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] >> 10
+    return f"{opened} of {files} open files, {locked} of {may_lock} KiB of locked memory"
 
 
 def _write(name: str, record: dict[str, object] | None, most: int) -> None:
@@ -93,25 +85,22 @@ def _write(name: str, record: dict[str, object] | None, most: int) -> None:
     path = os.path.join(os.environ[FOLDER], name)  # noqa: PTH118
     folder = os.path.dirname(path)  # noqa: PTH120
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-    if len(os.listdir(folder)) >= most:  # noqa: PTH208
+    sent = os.path.join(folder, _SENT, os.path.basename(path))  # noqa: PTH118, PTH119
+    if len(os.listdir(folder)) >= most or os.path.exists(sent):  # noqa: PTH110, PTH208
         return
     with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123
         json.dump(record and {"pid": os.getpid(), "at": time.time(), **record}, file)
     os.replace(f"{path}.part", path)  # noqa: PTH105
 
 
-def _recording(wait):  # type: ignore[no-untyped-def]
-    """Return a function like `wait` of `os` that also records a child that a signal ended."""
-
-    def recorded(*arguments, **named):  # type: ignore[no-untyped-def]
-        found = wait(*arguments, **named)
-        child, status = found[:2]
-        # A shell says by an exit code that a signal ended its program.
-        if child and (status & 0x7F or 128 < status >> 8 < 255):
-            _try(_record_end, child, -(status & 0x7F) or status >> 8)
-        return found
-
-    return recorded
+def _note_end(found):  # type: ignore[no-untyped-def]
+    """Record a child that a signal ended, unless the program sent it, and return what was waited for."""
+    child, status = found[:2]
+    code = -(status & 0x7F) or status >> 8
+    # A shell says by an exit code that a signal ended its program.
+    if child and (code < 0 or 128 < code < 255):
+        _try(_write, f"{child}.{-code}.json", {"child": child, "exit_code": code}, _MAX_ENDS)
+    return found
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -167,7 +156,7 @@ if hasattr(sys, "addaudithook"):
     sys.addaudithook(_watch)
     os.register_at_fork(after_in_child=_watch_child)
     for name in ("wait", "waitpid", "wait3", "wait4"):
-        setattr(os, name, _recording(getattr(os, name)))
+        setattr(os, name, lambda *a, _wait=os.__dict__[name], **k: _note_end(_wait(*a, **k)))
     if "--multiprocessing-fork" in getattr(sys, "argv", ()):  # another way than to fork
         import multiprocessing.process  # noqa: F401 - it is needed at once in any case
 

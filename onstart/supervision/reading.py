@@ -10,10 +10,12 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from io import FileIO
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +23,7 @@ from urllib.parse import urlsplit
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
-from vastrun.contract.outcome import FileSystem, LeftProcess, LimitUse, MachineReading
+from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
 from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
@@ -47,7 +49,7 @@ class MachineReadings:
     def __init__(
         self, box: Path, job: Job, environ: Mapping[str, str] = os.environ, log: str = "/dev/kmsg"
     ) -> None:
-        self._log = _KernelLog(log)
+        self._log = _kernel_log(log)
         self._box, self._kills = box, MemoryKills(box=box)
         self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
         self._refused = _refused_processes()
@@ -84,38 +86,41 @@ class MachineReadings:
             driver_cuda=dotted(cuda) if (cuda := now.get(_CUDA)) else "",
             reachable=tuple(host for host in hosts if host in now),
             unreachable=tuple(host for host in hosts if host not in now),
-            refused_processes=max(0, _refused_processes() - self._refused),
-            limits=_limits(self._box),
-            kernel_log=self._log.found(),
+            limits=tuple(self._limits())[-_MAX_LIMITS:],
+            kernel_log=tuple(islice(_noted(self._log), _MAX_LOG_LINES)) if self._log else None,
             processes=tuple(
                 LeftProcess(pid=pid, parent=parent, name=name)
                 for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]
             ),
         )
 
+    def _limits(self) -> Iterator[str]:
+        """Yield what each Python that failed used of its limits, and this machine of its processes."""
+        for folder in sorted((self._box / layout.RANKS).glob("*.uncaught")):
+            yield from (f"process {each.pid}: {each.limits}" for each in records_in(folder) if each.limits)
+        for group in folders_of("pids"):
+            if most := number_in(group / "pids.max"):
+                used = number_in(group / "pids.peak") or number_in(group / "pids.current")
+                yield f"{used} of {most} processes, {_refused_processes() - self._refused} refused"
+                break
 
-class _KernelLog:
-    """The kernel's log from now on, where the machine shows it: few containers may read it."""
 
-    def __init__(self, path: str) -> None:
-        self._file = None
-        with suppress(OSError):
-            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
-            file.seek(0, os.SEEK_END)
-            self._file = file
+def _kernel_log(path: str) -> FileIO | None:
+    """Open the kernel's log at its end; None where the machine does not show it, as in most containers."""
+    with suppress(OSError):
+        file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        file.seek(0, os.SEEK_END)
+        return file
+    return None
 
-    def found(self) -> tuple[str, ...] | None:
-        """Return the lines on GPUs and on kills for lack of memory; None: the log is not shown."""
-        if self._file is None:
-            return None
-        found: list[bytes] = []
-        for _ in range(_MAX_LOG_RECORDS):
-            with suppress(BrokenPipeError):  # the oldest records were overwritten
-                record = self._file.read(_MAX_LOG_RECORD_BYTES)
-                if not record:
-                    break
-                found += _IN_LOG.findall(record)
-        return tuple(line.decode(errors="replace")[:1000] for line in found[:_MAX_LOG_LINES])
+
+def _noted(log: FileIO) -> Iterator[str]:
+    """Yield the new lines on GPUs and on kills for lack of memory."""
+    for _ in range(_MAX_LOG_RECORDS):
+        with suppress(BrokenPipeError):  # the oldest records were overwritten
+            if not (record := log.read(_MAX_LOG_RECORD_BYTES)):
+                return
+            yield from (line.decode(errors="replace")[:1000] for line in _IN_LOG.findall(record))
 
 
 class _Probes:
@@ -197,19 +202,6 @@ def _connect(host: str) -> None:
     """Resolve the name of a host and connect to it. Raises OSError."""
     name, _, port = host.rpartition(":")
     socket.create_connection((name, int(port)), timeout=TAKE_S).close()
-
-
-def _limits(box: Path) -> tuple[LimitUse, ...]:
-    """Return each limit where most of it was used: by a Python that failed, or by this cgroup."""
-    folders = sorted((box / layout.RANKS).glob("*.uncaught"))
-    found = [limit for folder in folders for record in records_in(folder) for limit in record.limits]
-    for cgroup in folders_of("pids"):
-        if most := number_in(cgroup / "pids.max"):
-            used = number_in(cgroup / "pids.peak") or number_in(cgroup / "pids.current")
-            found.append(LimitUse(name="processes", used=used, limit=most))
-            break
-    fullest = {each.name: each for each in sorted(found, key=lambda each: each.used / max(1, each.limit))}
-    return tuple(fullest.values())[:_MAX_LIMITS]
 
 
 def _refused_processes() -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Optional
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import LimitUse, Reason
+from vastrun.contract.outcome import Reason
 from vastrun.contract.records import read_json, read_small, write_json
 from vastrun.onstart.supervision.processes import innermost_program
 
@@ -100,7 +100,8 @@ class Uncaught:
     """Pid of the child; 0: it was an exception."""
     exit_code: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9, too
     """Exit code of the child."""
-    limits: tuple[LimitUse, ...] = ()
+    limits: str = ""
+    """What the process used of its limits."""
 
     @property
     def signal(self) -> str | None:
@@ -189,21 +190,18 @@ class ShellPrograms:
         with suppress(OSError, AttributeError):  # a Python without pidfd_open
             if has_ended:
                 del self._opened[rank]
-                self._record(rank, pid, child, file)
+                info = bytearray(struct.pack("Q56x", _PIDFD_INFO_EXIT))
+                fcntl.ioctl(file, _PIDFD_GET_INFO, info)
+                found, status = struct.unpack("Q52xi", info)
+                if found & _PIDFD_INFO_EXIT and status & 0x7F:
+                    end = Uncaught(pid=pid, at=time.time(), child=child, exit_code=-(status & 0x7F))
+                    path = uncaught_folder(self._box, rank) / f"{child}.{status & 0x7F}.json"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_json(path, asdict(end))
             else:
                 self._opened[rank] = (program, os.pidfd_open(program))
         if file >= 0:
             os.close(file)
-
-    def _record(self, rank: int, pid: int, child: int, file: int) -> None:
-        info = bytearray(struct.pack("Q56x", _PIDFD_INFO_EXIT))
-        fcntl.ioctl(file, _PIDFD_GET_INFO, info)
-        found, status = struct.unpack("Q52xi", info)
-        if found & _PIDFD_INFO_EXIT and status & 0x7F:
-            folder, code = uncaught_folder(self._box, rank), -(status & 0x7F)
-            folder.mkdir(parents=True, exist_ok=True)
-            end = Uncaught(pid=pid, at=time.time(), child=child, exit_code=code)
-            write_json(folder / f"{child}.end.json", asdict(end))
 
 
 def signal_of(code: int | None) -> str | None:

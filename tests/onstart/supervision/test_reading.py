@@ -56,6 +56,5 @@ def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None
         "files = []\n"
         "while True: files.append(open(__file__))",
     )
-    limits = {each.name: (each.used, each.limit) for each in reading(box, "/dev/null").limits}
-    assert limits["open files"] == (20, 20)
-    assert limits["bytes of locked memory"] == (0, 1 << 16)
+    (limits,) = (line for line in reading(box, "/dev/null").limits if "files" in line)
+    assert limits.endswith(": 20 of 20 open files, 0 of 64 KiB of locked memory")
