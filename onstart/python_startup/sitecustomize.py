@@ -9,7 +9,6 @@ that the environment has runs, too.
 from __future__ import annotations
 
 import os
-import resource  # at once: its file could not be opened where too many are
 import sys
 
 FOLDER = "VASTRUN_UNCAUGHT"
@@ -64,18 +63,20 @@ def _record(error: BaseException) -> None:
 
 
 def _limits() -> str:
-    """Return how many files and how much memory this process holds, and let it open a few more files."""
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files >= 0:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files + 16, max(most, files + 16)))
-        except (OSError, ValueError):
-            return ""
+    """Return how many files and how much memory this process holds, of how many it may."""
+    own = 1  # the listing itself
+    try:
+        os.close(os.open("/", os.O_RDONLY))
+    except OSError:  # too many are open, and what follows needs one
+        os.close(0)
+        own = 0
+    import resource
+
+    opened = len(os.listdir("/proc/self/fd")) - own  # noqa: PTH208
     with open("/proc/self/status") as status:  # noqa: PTH123
         locked = sum(int(line.split()[1]) for line in status if line.startswith(("VmLck", "VmPin")))
-    opened = len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208
-    may_lock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] >> 10
-    return f"{opened} of {files} open files, {locked} of {may_lock} KiB of locked memory"
+    may = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)]
+    return f"{opened} of {may[0]} open files, {locked} of {may[1] >> 10} KiB of locked memory"
 
 
 def _write(name: str, record: dict[str, object] | None, most: int) -> None:
@@ -88,7 +89,7 @@ def _write(name: str, record: dict[str, object] | None, most: int) -> None:
     sent = os.path.join(folder, _SENT, os.path.basename(path))  # noqa: PTH118, PTH119
     if len(os.listdir(folder)) >= most or os.path.exists(sent):  # noqa: PTH110, PTH208
         return
-    with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123
+    with open(f"{path}.part", "w", encoding="utf-8") as file:  # noqa: PTH123 - known without another file
         json.dump(record and {"pid": os.getpid(), "at": time.time(), **record}, file)
     os.replace(f"{path}.part", path)  # noqa: PTH105
 

@@ -51,7 +51,7 @@ def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None
         box,
         STARTS["itself"],
         "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 40))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
         "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))\n"
         "files = []\n"
         "while True: files.append(open(__file__))",
