@@ -15,8 +15,8 @@ FOLDER = "VASTRUN_UNCAUGHT"
 """Variable with the folder of the records; without it nothing is recorded."""
 MAX_RECORDS = 64
 _MAX_ENDS, _MAX_SENT = 32, 1024
-_SENT = "sent"
-"""Folder in it with a file for each signal that the program sent to a child: that is no failure of it."""
+_SENT = ".sent.part"
+"""Folder in it, never downloaded, with a file for each signal that the program sent: that is no failure."""
 _MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
 
 

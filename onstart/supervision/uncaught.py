@@ -183,25 +183,28 @@ class ShellPrograms:
 
     def look(self, rank: int, pid: int, *, has_ended: bool) -> None:
         """Look at a rank, whose program has that pid, every second and once it has ended."""
-        child, file = self._opened.get(rank, (pid, -1))
+        held = self._opened.get(rank)
         program = pid if has_ended else innermost_program(pid)
-        if program == child or (program == pid and not has_ended):
+        if not has_ended and program in (pid, held and held[0]):
             return
+        self._opened.pop(rank, None)
         with suppress(OSError, AttributeError):  # a Python without pidfd_open
-            if has_ended:
-                del self._opened[rank]
-                info = bytearray(struct.pack("Q56x", _PIDFD_INFO_EXIT))
-                fcntl.ioctl(file, _PIDFD_GET_INFO, info)
-                found, status = struct.unpack("Q52xi", info)
-                if found & _PIDFD_INFO_EXIT and status & 0x7F:
-                    end = Uncaught(pid=pid, at=time.time(), child=child, exit_code=-(status & 0x7F))
-                    path = uncaught_folder(self._box, rank) / f"{child}.{status & 0x7F}.json"
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_json(path, asdict(end))
-            else:
+            if not has_ended:
                 self._opened[rank] = (program, os.pidfd_open(program))
-        if file >= 0:
-            os.close(file)
+            elif held:
+                self._record(rank, pid, *held)
+        if held:
+            os.close(held[1])
+
+    def _record(self, rank: int, pid: int, child: int, file: int) -> None:
+        info = bytearray(struct.pack("Q56x", _PIDFD_INFO_EXIT))
+        fcntl.ioctl(file, _PIDFD_GET_INFO, info)
+        found, status = struct.unpack("Q52xi", info)
+        if found & _PIDFD_INFO_EXIT and status & 0x7F:
+            end = Uncaught(pid=pid, at=time.time(), child=child, exit_code=-(status & 0x7F))
+            path = uncaught_folder(self._box, rank) / f"{child}.{status & 0x7F}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, asdict(end))
 
 
 def signal_of(code: int | None) -> str | None:

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import platform
-import re
 import shutil
 import tempfile
 import threading
@@ -23,10 +21,10 @@ from tests.e2e.terminal import Terminal
 from tests.emulators.box import Graphics
 from tests.emulators.nvidia_smi import nvidia_smi
 from tests.emulators.vast import VastEmulator
+from tests.onstart.supervision.test_uncaught import KERNEL
 from tests.waiting import eventually
 from vastrun.onstart.boot.preflight.machine import torch_cuda
 
-_KERNEL = [int(number) for number in re.findall(r"\d+", platform.release())[:2]]
 _TABLE = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
 _SHA256 = hashlib.sha256(b"x").hexdigest()
 _SETSID = """#!/bin/sh
@@ -119,7 +117,7 @@ def test_a_real_fault_has_its_cause_and_no_good_machine_is_left(
         parts.require("mounts")
     if fault.get("setup") in ("little memory", "few processes") and not Path("/sys/fs/cgroup/pids").exists():
         pytest.skip("no control groups of version 1 here")
-    if fault.get("kernel", []) > _KERNEL:
+    if tuple(fault.get("kernel", ())) > KERNEL:
         pytest.skip("an older kernel tells of a process only its parent")
     if fault.get("setup") == "old driver" and torch_cuda() is None:
         pytest.skip("this torch needs no driver")
