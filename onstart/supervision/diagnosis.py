@@ -286,6 +286,8 @@ def _read_end(
     name = signal_of(code) if has_shell or (code or 0) < 0 else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     uncaught = uncaught_of(box, rank, process.pid, at) if process and code and not own.exception else None
+    if uncaught and name and uncaught.signal == name:
+        uncaught = None  # the exit code says it already
     lines = None if code in _NO_LAST_LINES else last_lines(log)
     raised: Raised | None
     if own.exception:
