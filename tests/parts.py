@@ -52,6 +52,7 @@ def _docker_is_ready() -> bool:
 
 PARTS: Mapping[str, Part] = {
     "gdb": Part("the debugger gdb (gdb)", _has("gdb")),
+    "bats": Part("bats, which tests shell scripts (bats)", _has("bats")),
     "sshd": Part("OpenSSH's server (openssh-server)", lambda: ssh_servers.sshd() is not None),
     "terminal": Part(
         "terminals of a user's own SSH server (mount -o remount,gid=5 /dev/pts)",

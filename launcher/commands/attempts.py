@@ -20,10 +20,6 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, RunThreads
 
 
-def _not_recorded(_: Run, services: Services) -> AbstractContextManager[Services]:
-    return nullcontext(services)
-
-
 def _run_now(work: Callable[[], None]) -> None:
     work()
 
@@ -47,7 +43,9 @@ class Attempts:
     """Places another attempt after that run; None: same provider."""
     workers: Callable[[], AbstractContextManager[RunThreads]] = node_threads
     """Pool of threads that drive the further nodes of a run."""
-    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _not_recorded
+    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = lambda _, services: nullcontext(
+        services
+    )
     """The services with which that run is driven, while they are: they may write down what it does."""
     in_background: Callable[[Callable[[], None]], object] = _run_now
     """Makes the pages of a run that has ended. Among many runs the next one does not wait for them."""

@@ -162,7 +162,10 @@ def run_from_row(row: Row) -> core.Run:
     values["offer"] = None if row["offer"] is None else _parse_offer(json.loads(row["offer"]))
     values["meter"] = core.Meter(**_with_extras(json.loads(row["meter"])))
     values["charged"] = None if row["charged"] is None else core.Settled(**json.loads(row["charged"]))
-    values["rentals"] = tuple(map(_parse_rental, json.loads(row["rentals"])))
+    values["rentals"] = tuple(
+        core.Rental(**{**rental, "meter": core.Meter(**_with_extras(rental["meter"]))})
+        for rental in json.loads(row["rentals"])
+    )
     values["proofs"] = tuple(_shared_proof(**proof) for proof in json.loads(row["proofs"]))
     return core.Run(**values)
 
@@ -195,10 +198,6 @@ def _hours(row: Row) -> float:
 def _parse_offer(values: dict[str, Any]) -> core.Offer:
     forecast = values["forecast"]
     return core.Offer(**{**_with_extras(values), "forecast": forecast and core.Forecast(**forecast)})
-
-
-def _parse_rental(values: dict[str, Any]) -> core.Rental:
-    return core.Rental(**{**values, "meter": core.Meter(**_with_extras(values["meter"]))})
 
 
 def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from vastrun.onstart.supervision.progress import beat_of
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.ranklogs import last_lines
 from vastrun.onstart.supervision.stop import stop_text
-from vastrun.onstart.supervision.uncaught import uncaught_of
+from vastrun.onstart.supervision.uncaught import signal_of, uncaught_of
 
 _UNCAUGHT = 1
 """Exit code of Python after an uncaught exception."""
@@ -33,10 +33,6 @@ _OWN_REASONS: tuple[outcome.Reason, ...] = ("data", "diverged", "gate_missed", "
 """Reasons that a program knows better than any measurement."""
 _NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
 """Exit codes of ranks that did not fail, or whose failure was not observed."""
-_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
-_NUMBERS = {int(signal.Signals[name]): name for name in _FATAL}
-_SHELL_SIGNALS = {code: name for n, name in _NUMBERS.items() for code in (128 + n, 256 - n)}
-"""Exit codes of a shell whose program a signal ended, and of a Python that exits with that of its child."""
 _UNKNOWN_TIME = 1e11
 """Epoch seconds of an end that was not observed: later than any other, and finite, as supervisors send it as
 JSON."""
@@ -186,12 +182,12 @@ def _reason(
     if observed.stop_cause is not None:
         return "stopped", _stop_line(ends, observed)
     raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
-    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    how = raised.exception if raised else signal_of(code) or f"exit code {code}"
     started = "after it had started the ranks" if observed.processes else "before any rank started"
     line = f"the launch agent failed {started}: {how}"
     if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
         return "oom", line
-    return "error" if signal_name(code) is None else "signal", line
+    return "error" if signal_of(code) is None else "signal", line
 
 
 def _left_text(ends: Iterable[TimedRankEnd]) -> str:
@@ -278,15 +274,18 @@ def _read_end(
     own, beat = outcome.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
-    name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)
+    name = signal_of(code) if has_shell or (code or 0) < 0 else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     uncaught = uncaught_of(box, rank, process.pid, at) if process and code and not own.exception else None
+    if uncaught and name and uncaught.signal == name:
+        uncaught = None  # the exit code says it already
     lines = None if code in _NO_LAST_LINES else last_lines(log)
     raised: Raised | None
     if own.exception:
         raised, lines = Raised(exception=own.exception, traceback=own.traceback or ""), None
     elif uncaught:
-        raised, lines = Raised(exception=uncaught.line, traceback=uncaught.traceback), None
+        raised = Raised(exception=uncaught.line, traceback=uncaught.traceback)
+        lines = None if uncaught.traceback else lines
     else:
         raised = last_abort(log) if name == "SIGABRT" else last_raised(log) if code == _UNCAUGHT else None
         if raised and name is None and raised.exception not in (lines or ""):
@@ -358,13 +357,3 @@ def reason_of_end(end: outcome.RankEnd) -> outcome.Reason:
 
 def _was_ended(end: outcome.RankEnd, killed: Collection[int]) -> bool:
     return end.exit_code != 0 and (end.rank in killed or end.exit_code in _STOP_EXIT_CODES)
-
-
-def signal_name(exit_code: int | None) -> str | None:
-    """Return the name of the signal in a negative exit code."""
-    if exit_code is None or exit_code >= 0:
-        return None
-    try:
-        return signal.Signals(-exit_code).name
-    except ValueError:
-        return f"signal {-exit_code}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 
 from vastrun.contract.outcome import MachineReading, RankEnd, Reason
@@ -48,14 +49,6 @@ def _memory_kill(failure: Failure) -> str:
     return f"the kernel killed {who}: out of memory" + (f", {reading.memory}" if reading.memory else "")
 
 
-def _full_memory(failure: Failure) -> str:
-    return _full(failure, in_memory=True)
-
-
-def _full_disk(failure: Failure) -> str:
-    return _full(failure, in_memory=False)
-
-
 def _full(failure: Failure, *, in_memory: bool) -> str:
     disks = failure.reading.file_systems
     full = [disk for disk in disks if failure.is_recent(disk.full_at)]
@@ -68,10 +61,6 @@ def _full(failure: Failure, *, in_memory: bool) -> str:
     found = min(disks, key=lambda disk: disk.free)
     room = f"{found.free / 1e9:.3g} of {found.size / 1e9:.3g} GB"
     return f"{found.path} has the least room, {room}" if found.in_memory is in_memory else ""
-
-
-def _gpu_fault(failure: Failure) -> str:
-    return "; ".join(failure.reading.gpu_faults or ())
 
 
 def _old_driver(failure: Failure) -> str:
@@ -94,9 +83,9 @@ def _no_network(failure: Failure) -> str:
 
 MEASURED: tuple[tuple[Reason, Callable[[Failure], str]], ...] = (
     ("oom", _memory_kill),
-    ("oom", _full_memory),
-    ("disk", _full_disk),
-    ("device", _gpu_fault),
+    ("oom", partial(_full, in_memory=True)),
+    ("disk", partial(_full, in_memory=False)),
+    ("device", lambda failure: "; ".join(failure.reading.gpu_faults or ())),
     ("device", _old_driver),
     ("network", _no_network),
 )

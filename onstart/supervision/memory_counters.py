@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -51,23 +51,19 @@ def own_memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) ->
     return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", _events(proc, cgroups))
 
 
-@dataclass(kw_only=True)
 class MemoryKills:
     """Counts processes killed for lack of memory since its creation."""
 
-    box: Path
-    last_at: float | None = None
-    """Epoch seconds at which the last kill in this cgroup or slot was observed; None: there was none."""
-    _before: int = field(init=False)
-    _own: int = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, box: Path) -> None:
+        self._box = box
         # The kernel's counters include earlier kills: only their increase counts.
-        self._before, self._own = memory_kills(self.box), own_memory_kills(self.box)
+        self._before, self._own = memory_kills(box), own_memory_kills(box)
+        self.last_at: float | None = None
+        """Epoch seconds at which the last kill in this cgroup or slot was observed; None: there was none."""
 
     def look(self) -> None:
         """Record the time of a new kill; call it about every second."""
-        own = own_memory_kills(self.box)
+        own = own_memory_kills(self._box)
         if own > self._own:
             self.last_at = time.time()
         self._own = own
@@ -75,7 +71,7 @@ class MemoryKills:
     @property
     def has_any(self) -> bool:
         """Tell whether there was a kill in this cgroup, else on this computer."""
-        return self.last_at is not None or memory_kills(self.box) > self._before
+        return self.last_at is not None or memory_kills(self._box) > self._before
 
 
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
@@ -83,8 +79,8 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
     slot = (box / layout.MEMORY_EVENTS,)
     limit, peak = count("limit", slot), count("peak", slot)
     for folder in () if limit else folders_of("memory", proc, cgroups):
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        peak = _number(folder / "memory.peak") or _number(folder / "memory.max_usage_in_bytes")
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
+        peak = number_in(folder / "memory.peak") or number_in(folder / "memory.max_usage_in_bytes")
         if limit and peak:
             break
     return MemoryUse(peak=peak, limit=limit) if peak and 0 < limit < _UNLIMITED else None
@@ -119,7 +115,7 @@ def count(name: str, files: Iterable[Path]) -> int:
     return 0
 
 
-def _number(path: Path) -> int:
+def number_in(path: Path) -> int:
     """Return the number in a file; 0 where there is none, for instance `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())

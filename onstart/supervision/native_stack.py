@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -25,8 +24,9 @@ from vastrun.onstart.logged_error import read_end
 from vastrun.onstart.supervision import core_file
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
+from vastrun.onstart.supervision.uncaught import signal_of
 
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE")
 GDB_S = 90.0
 """Timeout for all ranks: gdb reads the symbols of torch first."""
 _MAX_OUTPUT = 1 << 18
@@ -54,7 +54,7 @@ def keep_native_stacks(
     at which the ranks were started. `exclude`: ranks that did not crash on their own.
     """
     location = location or core_file.core_location(working_folder(box))
-    crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in exclude]
+    crashed = [p for p in processes if signal_of(p.exit_code) in CRASHES and p.rank not in exclude]
     deadline = time.monotonic() + GDB_S
 
     def is_over() -> bool:
@@ -69,12 +69,6 @@ def keep_native_stacks(
         with suppress(OSError):
             core.unlink()
     return len(cores)
-
-
-def crash_signal(exit_code: int | None) -> signal.Signals | None:
-    """Return the crash signal of an exit code, also of a shell's; None for any other code."""
-    number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
-    return next((crash for crash in CRASHES if crash == number), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +101,6 @@ def native_file(box: Path, rank: int) -> Path:
 
 
 def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable[[], bool]) -> None:
-    crash = crash_signal(process.exit_code)
-    assert crash is not None
     # What faulthandler printed, innermost first.
     log = read_end(box / layout.RAW_LOGS / f"rank-{process.rank}.log", _MAX_OUTPUT)
     _, found, fatal = log.decode("utf-8", errors="replace").rpartition("Fatal Python error")
@@ -124,7 +116,7 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
         where = [notes.location]
     address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
     headline = address + (f" in {', called by '.join(where)}" if where else "")
-    parts = [f"{crash.name}{headline}"[:300], _missing_stack_text(core, notes, stack)]
+    parts = [f"{signal_of(process.exit_code)}{headline}"[:300], _missing_stack_text(core, notes, stack)]
     if stack:
         parts.append(f"Native stack (gdb):\n{stack}")
     if python:

@@ -7,12 +7,15 @@ disk or /dev/shm is often removed when its process ends.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from io import FileIO
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,16 +26,18 @@ from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
 from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
-from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
+from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
 from vastrun.onstart.supervision.processes import program_processes
-from vastrun.onstart.supervision.uncaught import UNCAUGHT
+from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""
 FULL_BYTES = 1 << 18
 """Free bytes below which a file system counts as full."""
 _SHM = Path("/dev/shm")
-_MAX_HOSTS, _MAX_PROCESSES = 8, 64
+_MAX_HOSTS, _MAX_PROCESSES, _MAX_LIMITS = 8, 64, 16
+_MAX_LOG_RECORDS, _MAX_LOG_RECORD_BYTES, _MAX_LOG_LINES = 10_000, 8192, 16
+_IN_LOG = re.compile(rb";([^\n]*(?:NVRM: Xid|oom-kill:|Killed process)[^\n]*)")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 _GPUS, _CUDA = "gpus", "cuda"
@@ -41,7 +46,10 @@ _GPUS, _CUDA = "gpus", "cuda"
 class MachineReadings:
     """Measures the machine from the start of the ranks until they have ended."""
 
-    def __init__(self, box: Path, job: Job, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, box: Path, job: Job, environ: Mapping[str, str] = os.environ, log: str = "/dev/kmsg"
+    ) -> None:
+        self._log = _kernel_log(log)
         self._box, self._kills = box, MemoryKills(box=box)
         self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
         self._refused = _refused_processes()
@@ -78,12 +86,41 @@ class MachineReadings:
             driver_cuda=dotted(cuda) if (cuda := now.get(_CUDA)) else "",
             reachable=tuple(host for host in hosts if host in now),
             unreachable=tuple(host for host in hosts if host not in now),
-            refused_processes=max(0, _refused_processes() - self._refused),
+            limits=tuple(self._limits())[-_MAX_LIMITS:],
+            kernel_log=tuple(islice(_noted(self._log), _MAX_LOG_LINES)) if self._log else None,
             processes=tuple(
                 LeftProcess(pid=pid, parent=parent, name=name)
                 for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]
             ),
         )
+
+    def _limits(self) -> Iterator[str]:
+        """Yield what each Python that failed used of its limits, and this machine of its processes."""
+        for folder in sorted((self._box / layout.RANKS).glob("*.uncaught")):
+            yield from (f"process {each.pid}: {each.limits}" for each in records_in(folder) if each.limits)
+        for group in folders_of("pids"):
+            if most := number_in(group / "pids.max"):
+                used = number_in(group / "pids.peak") or number_in(group / "pids.current")
+                yield f"{used} of {most} processes, {_refused_processes() - self._refused} refused"
+                break
+
+
+def _kernel_log(path: str) -> FileIO | None:
+    """Open the kernel's log at its end; None where the machine does not show it, as in most containers."""
+    with suppress(OSError):
+        file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        file.seek(0, os.SEEK_END)
+        return file
+    return None
+
+
+def _noted(log: FileIO) -> Iterator[str]:
+    """Yield the new lines on GPUs and on kills for lack of memory."""
+    for _ in range(_MAX_LOG_RECORDS):
+        with suppress(BrokenPipeError):  # the oldest records were overwritten
+            if not (record := log.read(_MAX_LOG_RECORD_BYTES)):
+                return
+            yield from (line.decode(errors="replace")[:1000] for line in _IN_LOG.findall(record))
 
 
 class _Probes:

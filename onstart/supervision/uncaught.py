@@ -1,4 +1,4 @@
-"""Uncaught: the exceptions that ended Python processes of a rank, and the reasons that they give.
+"""Uncaught: the exceptions and signals that ended processes of a rank, and the reasons that they give.
 
 `python_startup/sitecustomize.py` records them in each Python process below a rank. What a program only prints
 is no evidence. Standard library only.
@@ -11,7 +11,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
@@ -26,6 +26,12 @@ RECENT_S = 120.0
 SLACK_S = 5.0
 """Seconds by which a fact may be recorded after the end that it caused."""
 _MAX_RECORDS, _MAX_RECORD_BYTES = 64, 1 << 18
+_SIGNALS = {
+    **{-number: number for number in range(1, 65)},
+    **{code: number for number in (4, 6, 7, 8, 9, 11, 15) for code in (128 + number, 256 - number)},
+}
+"""Signals by the exit codes that name them: -9 of a process; and, of signals that end programs, 128 + 9 of a
+shell and 256 - 9 of a Python that exits with the code of its child."""
 
 _REASON_OF_ERRNO: Mapping[int, Reason] = {errno.ENOMEM: "oom", errno.ENOSPC: "disk", errno.EDQUOT: "disk"}
 _REASON_OF_NAME: Mapping[str, Reason] = {
@@ -36,11 +42,7 @@ _REASON_OF_NAME: Mapping[str, Reason] = {
 }
 """Reasons by the name of a class or of one of its bases."""
 _NETWORK_NAME = re.compile(r"[Cc]onnect|[Tt]imeout|gaierror|URLError")
-_BY_SIGNAL = (
-    rf"\b(?:{'|'.join(signal.Signals.__members__)})\b|\bby signal\b|\bsignal:? \d|terminated abruptly"
-    r"|exited unexpectedly|exit ?(?:code|status)\W{1,4}(?:-\d|1(?:2[89]|3\d|4\d)\b)"
-)
-_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b|\bProcess\w*Exception\b", re.IGNORECASE)
+_OF_A_PROCESS = re.compile(r"\bexit ?(?:code|status)\b|\bProcess\w*Exception\b", re.IGNORECASE)
 """Matches type and text of an error about the end of another process; ProcessRaisedException is torch's."""
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     # The program asked for what cannot work: on another machine it would fail again.
@@ -48,7 +50,6 @@ _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     "oom": re.compile(r"out of memory|can't allocate memory|ALLOC_FAILED|RESOURCE_EXHAUSTED|MemoryError\b"),
     "disk": re.compile(r"No space left on device|Disk quota exceeded"),
     "communication": re.compile(r"\bgloo\b|NCCL error"),
-    "signal": re.compile(_BY_SIGNAL),
 }
 """Reasons by the text of a raised exception: libraries in C++ have no types, and the exception of a wrapper
 has that of its child in its text."""
@@ -76,22 +77,35 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Uncaught:
-    """An exception that ended a process."""
+    """An exception that ended a process, or a child of it that a signal may have ended."""
 
     pid: int
     at: float
     """Epoch seconds."""
-    traceback: str
-    chain: tuple[Link, ...]
+    traceback: str = ""
+    chain: tuple[Link, ...] = ()
     """From the first exception, which caused the others."""
     module: str = ""
     """Name of the module that raised the first exception."""
     torch_cuda: Optional[str] = None  # noqa: UP045 - evaluated by Python 3.9, too
     """CUDA version of the torch that the process used; None: it used none, or one without CUDA."""
+    child: int = 0
+    """Pid of the child; 0: it was an exception."""
+    exit_code: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    """Exit code of the child."""
+    limits: str = ""
+    """What the process used of its limits."""
+
+    @property
+    def signal(self) -> str | None:
+        """Return the name of the signal that ended the child; None: no signal did."""
+        return signal_of(self.exit_code)
 
     @property
     def reason(self) -> Reason:
         """Return the reason that the first of its exceptions with one gives."""
+        if self.signal:
+            return "signal"
         return next((link.reason for link in self.chain if link.reason), "error")
 
     @property
@@ -102,6 +116,8 @@ class Uncaught:
     @property
     def line(self) -> str:
         """Return the type and the first and last line of the message in one line."""
+        if self.signal:
+            return f"process {self.child} was killed by {self.signal}"
         lines = [line for line in self.chain[-1].text.splitlines() if any(map(str.isalnum, line))]
         first = next((line for line in lines if not line.startswith(" ")), "")
         last = lines[-1].strip() if lines else ""
@@ -114,25 +130,43 @@ def uncaught_folder(box: Path, rank: int) -> Path:
 
 
 def uncaught_of(box: Path, rank: int, pid: int, ended_at: float) -> Uncaught | None:
-    """Return the exception that explains the end of a rank, whose program had that pid; None: there is none.
+    """Return what explains the end of a rank, whose program had that pid; None: nothing was recorded.
 
-    That of the rank's own program, unless it is about the end of another process, or there is none: then that
-    of the process that failed first. One that lost a connection is a victim of another.
+    The exception of the rank's own program, unless it is about the end of another process, or there is none:
+    then what ended the process that failed first. One that lost a connection is a victim of another.
     """
-    recent = [each for each in _records(box, rank) if abs(ended_at - each.at) <= RECENT_S]
-    own = next((each for each in recent if each.pid == pid), None)
-    below = [each for each in recent if each.pid != pid]
-    if own is not None and not (below and _OF_A_PROCESS.search(own.chain[-1].text)):
+    records = (each for each in records_in(uncaught_folder(box, rank)) if each.child != pid)
+    recent = [each for each in records if abs(ended_at - each.at) <= RECENT_S]
+    told = [_told(each, recent) for each in recent]
+    own = next((each for each in told if each.pid == pid and not each.child), None)
+    others = [each for each in told if each is not own]
+    if own is not None and not (others and _OF_A_PROCESS.search(own.chain[-1].text)):
         return own
-    if own is not None and own.reason != "error":
-        below.append(own)  # it names the signal that ended one, which left no record itself
-    return min(below, key=lambda each: (each.reason == "communication", each.at), default=own)
+    # Of two records of one signal, that with the traceback of who met it.
+    return min(others, key=lambda e: (e.reason == "communication", e.at, not e.traceback), default=own)
 
 
-def _records(box: Path, rank: int) -> Iterator[Uncaught]:
+def _told(raised: Uncaught, recent: list[Uncaught]) -> Uncaught:
+    """Return the signal that just then ended a child of the process which raised it; else the exception."""
+    ends = (each for each in recent if each.child and each.pid == raised.pid)
+    near = next((end for end in ends if abs(end.at - raised.at) <= SLACK_S), None)
+    if near is None or raised.reason not in ("error", "communication"):
+        return raised
+    return replace(near, traceback=raised.traceback)
+
+
+def records_in(folder: Path) -> Iterator[Uncaught]:
+    """Yield the records of a rank's processes."""
     with suppress(FileNotFoundError):
-        for path in sorted(uncaught_folder(box, rank).glob("*.json"))[:_MAX_RECORDS]:
+        for path in sorted(folder.glob("*.json"))[:_MAX_RECORDS]:
             with suppress(OSError, ValueError):
                 record: Uncaught = read_json(Uncaught, read_small(path, _MAX_RECORD_BYTES))
-                if record.chain:
+                if record.chain or record.signal:
                     yield record
+
+
+def signal_of(code: int | None) -> str | None:
+    """Return the name of the signal that an exit code names; None: it names none."""
+    number = _SIGNALS.get(code or 0)
+    names = (each.name for each in signal.Signals if each == number)
+    return next(names, f"signal {number}") if number else None

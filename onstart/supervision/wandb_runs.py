@@ -129,12 +129,9 @@ def end_runs(
     if main.id in ended or main.exit_code is not None:
         state = "failed" if (exit_code if main.id in ended else main.exit_code) else "finished"
     mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
-    return WandbRun(id=main.id, mode=mode, state=state, url=_shown(ended.get(main.id) or main.url))
-
-
-def _shown(url: str) -> str | None:
-    """Return the URL as the outcome may have it; None for anything else that a program printed."""
-    return url if url.isprintable() and 0 < len(url) <= 500 else None
+    url = ended.get(main.id) or main.url
+    is_shown = url.isprintable() and 0 < len(url) <= 500  # else a program printed something else
+    return WandbRun(id=main.id, mode=mode, state=state, url=url if is_shown else None)
 
 
 def _printed(box: Path) -> str:

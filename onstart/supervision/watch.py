@@ -17,7 +17,7 @@ from vastrun.onstart.nodes import ThisNode, network_environment
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import CoreTrimmer
-from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
+from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
@@ -31,6 +31,7 @@ from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
+from vastrun.onstart.supervision.uncaught import signal_of
 
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts ranks, given the box, their number and their environment."""
@@ -270,7 +271,7 @@ class Watch:
         for process in processes:
             if process.exit_code is not None and process.rank not in self._reported:
                 self._reported.add(process.rank)
-                how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
+                how = signal_of(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
 
 

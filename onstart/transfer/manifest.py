@@ -228,8 +228,10 @@ def _files_of_run(box: Path) -> Iterator[Path]:
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             path = Path(folder, name)
-            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_unfinished(path) or _is_unused(path):
+            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_unfinished(path):
                 continue
+            if path.parent.name == Path(layout.STACKS).name and not path.stat().st_size:
+                continue  # a rank that never dumped its stacks
             yield path
 
 
@@ -267,11 +269,6 @@ def _large_snapshots(box: Path, files: int) -> Iterator[str]:
 def _is_unfinished(path: Path) -> bool:
     """Tell whether a killed writer left this file unfinished (`write_atomically`)."""
     return any(part.startswith(".") and part.endswith(".part") for part in path.parts)
-
-
-def _is_unused(path: Path) -> bool:
-    """Tell whether this is an empty stack file, of a rank that never dumped its stacks."""
-    return path.parent.name == Path(layout.STACKS).name and path.stat().st_size == 0
 
 
 def _size_of(path: Path) -> int:

@@ -60,6 +60,8 @@ _READING = {
     "reachable": [MARKUP],
     "unreachable": [STEERING],
     "processes": [{"pid": 2**32, "parent": 0, "name": STEERING}],
+    "limits": [STEERING],
+    "kernel_log": [STEERING],
 }
 _STEPS = ("0", "-1", "1e9", "9" * 30, "null", '"1"', "7")
 _METRICS = b"".join(
@@ -113,6 +115,9 @@ LIES: Mapping[str, Lie] = {
     ),
     "outcome with more processes than a reading has": outcome(
         **_FAILED, detail="x", reading={"at": 1.8e9, "processes": [{"pid": 1, "parent": 0, "name": "x"}] * 65}
+    ),
+    "outcome with limits that are a number": outcome(
+        **_FAILED, detail="x", reading={"at": 1, "kernel_log": ["x"] * 17, "limits": 7}
     ),
     "outcome with more printed errors than ranks print": outcome(printed_errors=["Traceback"] * 101),
     "supervisor that is text": says(supervisor="fine"),

@@ -1,7 +1,6 @@
 """The shell tests of the box's scripts, by file: bats runs them, or a script of ours where it is missing."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +12,13 @@ from tests.waiting import LONGEST_S
 HERE = Path(__file__).parent
 
 
-def runner() -> list[str]:
-    """In CI it has to be bats."""
-    if shutil.which("bats") or "CI" in os.environ:
-        return ["bats", "--print-output-on-failure"]
-    return [str(HERE / "without_bats.sh")]
-
-
 FILES = {path.stem: path for path in sorted(HERE.glob("*.bats"))}
 QUICK = ("deadline", "slot")
 """The others start a hundred shells, or wait for an API that does not answer; quick tests of boxes run the
 same scripts."""
 
 
+@pytest.mark.needs("bats")
 @pytest.mark.parametrize(
     "file",
     [pytest.param(FILES[name], id=name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FILES],
@@ -33,5 +26,11 @@ same scripts."""
 def test_script(file: Path) -> None:
     # The Python itself: a shim of pyenv's takes ten times as long, some hundred times.
     env = os.environ | {"PATH": f"{sys.base_prefix}/bin:{os.environ['PATH']}"}
-    done = subprocess.run([*runner(), file], capture_output=True, text=True, timeout=2 * LONGEST_S, env=env)
+    done = subprocess.run(
+        ["bats", "--print-output-on-failure", file],
+        capture_output=True,
+        text=True,
+        timeout=2 * LONGEST_S,
+        env=env,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

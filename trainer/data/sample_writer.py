@@ -164,7 +164,8 @@ def _solve_pieces(piece_folder: Path, pieces: Iterable[Piece], n: int, jobs: int
     took_s = time.monotonic() - started_at
     yield first
     samples = len(np.load(first, mmap_mode="r"))
-    jobs = jobs or _process_count(took_s * (n - samples) / samples)
+    work_s = took_s * (n - samples) / samples  # starting a process takes half a second
+    jobs = jobs or max(1, min(len(os.sched_getaffinity(0)), 32, int(work_s / _MIN_WORK_PER_PROCESS_S)))
     if jobs == 1:
         yield from (_solve_piece(place, piece) for place, piece in places)
         return
@@ -177,11 +178,6 @@ def _solve_pieces(piece_folder: Path, pieces: Iterable[Piece], n: int, jobs: int
             if task is not None:
                 pending.append(task)
             yield pending.pop(0).result()
-
-
-def _process_count(work_s: float) -> int:
-    """Return the number of processes that pay off; starting one takes half a second."""
-    return max(1, min(len(os.sched_getaffinity(0)), 32, int(work_s / _MIN_WORK_PER_PROCESS_S)))
 
 
 def _solve_piece(place: Path, piece: Piece) -> Path:

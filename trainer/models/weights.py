@@ -26,7 +26,8 @@ def materialise(
     if is_drawn:
         on_ready(module)
         return
-    if any(tensor.is_meta for tensor in _own_tensors(module)):
+    own = chain(module.parameters(recurse=False), module.buffers(recurse=False))
+    if any(tensor.is_meta for tensor in own):
         module.to_empty(device="cpu", recurse=False)
         assert hasattr(module, "reset_parameters"), f"{type(module).__name__} cannot fill its own tensors"
     if hasattr(module, "reset_parameters"):
@@ -55,10 +56,6 @@ def count_parameters(module: nn.Module) -> int:
 def count_frozen(module: nn.Module) -> int:
     """Count the frozen parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters() if not parameter.requires_grad)
-
-
-def _own_tensors(module: nn.Module) -> chain:
-    return chain(module.parameters(recurse=False), module.buffers(recurse=False))
 
 
 class _FromPairs(nn.Module):

@@ -194,8 +194,10 @@ class MachineReading:
     """Hosts of the run's data, packages and tracker that still answer."""
     unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
     """Hosts that answered at the start, and no longer do."""
-    refused_processes: Step = 0
-    """Number of processes and threads that the limit of this machine rejected."""
+    limits: Annotated[tuple[Line, ...], MaxLength(16)] = ()
+    """What was used of the limits of processes, open files and locked memory."""
+    kernel_log: Annotated[tuple[Line, ...], MaxLength(16)] | None = None
+    """XIDs of GPUs and kills for lack of memory since the start; None: this machine does not show its log."""
     processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
 
 

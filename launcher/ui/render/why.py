@@ -89,8 +89,8 @@ def _measured(reading: MachineReading) -> Iterator[str]:
         yield f"network: {', '.join(reading.reachable)} answered"
     if reading.unreachable:
         yield f"network: {', '.join(reading.unreachable)} answered at the start, and no longer"
-    if reading.refused_processes:
-        yield f"processes: the limit of the machine refused {reading.refused_processes:,}"
+    yield from (f"limits: {line}" for line in reading.limits)
+    yield from (f"kernel: {line}" for line in reading.kernel_log or ())
     if reading.processes:
         yield f"still running: {', '.join(f'{each.name} ({each.pid})' for each in reading.processes[:8])}"
 

@@ -25,7 +25,7 @@ def exits(*codes: int | None) -> ObservedLaunch:
     )
 
 
-def raised(box: Path, rank: int, text: str, *names: str, errno: int | None = None, **details: str) -> None:
+def raised(box: Path, rank: int, text: str, *names: str, errno: int | None = None, **details: Any) -> None:
     """The program of a rank left this exception, as `exits` says when."""
     link = {"names": [*names, "Exception"], "errno": errno, "text": f"{text}\n"}
     record = {"pid": 1, "at": 10.0 + rank, "traceback": f"Traceback\n{text}", "chain": [link], **details}

@@ -7,12 +7,13 @@ import pytest
 
 from vastrun.contract.outcome import RankEnd
 from vastrun.onstart.supervision import diagnosis
+from vastrun.onstart.supervision.uncaught import signal_of
 
 NO_RUN: frozenset[int] = frozenset()
 
 
 def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> diagnosis.TimedRankEnd:
-    end = RankEnd(rank=rank, exit_code=exit_code, signal=diagnosis.signal_name(exit_code), **known)
+    end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_of(exit_code), **known)
     return diagnosis.TimedRankEnd(end=end, at=at)
 
 
@@ -89,4 +90,4 @@ def test_a_failure_has_a_class(end: diagnosis.TimedRankEnd, reason: str) -> None
 
 
 def test_a_real_time_signal_has_a_name_too() -> None:
-    assert diagnosis.signal_name(-40) == "signal 40"
+    assert signal_of(-40) == "signal 40"

@@ -19,7 +19,8 @@ RESET = (
     "ConnectionResetError",
     "ConnectionError",
 )
-BUS_ERROR = ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. ", "RuntimeError")
+TEXT = ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. ", "RuntimeError")
+BUS_ERROR = ("RuntimeError: a worker is gone", "RuntimeError")
 VALUE = ("ValueError: boom", "ValueError")
 GONE = {"unreachable": ("hub:443",)}
 
@@ -32,7 +33,8 @@ GONE = {"unreachable": ("hub:443",)}
         # A kill somewhere on the computer counts for a program that noticed one.
         (VALUE, {"memory_killed": True}, "error", ""),
         (BUS_ERROR, {"memory_killed": True}, "oom", "out of memory"),
-        (BUS_ERROR, {}, "signal", ""),
+        (BUS_ERROR, {}, "signal", "process 7 was killed by SIGBUS"),
+        (TEXT, {"memory_killed": True}, "error", ""),
         (
             BUS_ERROR,
             {"file_systems": (DISK, replace(SHM, full_at=9.0))},
@@ -57,7 +59,7 @@ def test_a_reason_needs_a_measurement(
     box: Path, error: tuple[str, ...] | None, measured: dict[str, Any], reason: str, fact: str
 ) -> None:
     if error:
-        raised(box, 0, *error)
+        raised(box, 0, *error, **({"child": 7, "exit_code": -7} if error is BUS_ERROR else {}))
     told = outcome(box, replace(exits(1), reading=MachineReading(at=11.0, **measured)))
     assert told.reason == reason
     assert fact in told.detail

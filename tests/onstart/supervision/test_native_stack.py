@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -17,7 +16,6 @@ from tests.onstart.supervision.launches import Launched
 from vastrun.contract import layout
 from vastrun.onstart.supervision.core_file import CoreLocation, CoreTrimmer, core_location, read_notes
 from vastrun.onstart.supervision.native_stack import (
-    crash_signal,
     keep_native_stacks,
     native_file,
     read_crash,
@@ -53,19 +51,6 @@ def test_the_frame_that_crashed_is_below_the_handlers_of_its_signal() -> None:
     assert top_native_frame("#0  0x7f in spin () from /lib/libx.so\n") == "spin (libx.so)"
     assert top_native_frame("#0  0x7f in ?? ()\n#1  0x0 in main () at a.c:7\n") == "main (a.c:7)"
     assert top_native_frame("") == ""
-
-
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        *[(-11, signal.SIGSEGV), (139, signal.SIGSEGV), (-6, signal.SIGABRT), (135, signal.SIGBUS)],
-        *[(code, None) for code in (-9, 137, 1, 0, 128, None)],
-    ],
-)
-def test_a_crash_is_known_by_its_signal_also_behind_a_shell(
-    code: int | None, found: signal.Signals | None
-) -> None:
-    assert crash_signal(code) is found
 
 
 @pytest.mark.parametrize(

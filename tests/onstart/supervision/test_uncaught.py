@@ -11,7 +11,12 @@ import pytest
 from tests.onstart.supervision.concluding import raised
 from vastrun.contract import layout
 from vastrun.onstart.supervision import environment
-from vastrun.onstart.supervision.uncaught import UNCAUGHT, Uncaught, uncaught_folder, uncaught_of
+from vastrun.onstart.supervision.uncaught import (
+    UNCAUGHT,
+    Uncaught,
+    uncaught_folder,
+    uncaught_of,
+)
 
 STARTUP = Path(environment.__file__).parents[1] / "python_startup"
 ENDS = {
@@ -31,8 +36,21 @@ ENDS = {
     "a process that failed": ("subprocess.run(['sh', '-c', 'exit 1'], check=True)", "error"),
     "a worker of a pool": (
         "from concurrent.futures import ProcessPoolExecutor\n"
-        "ProcessPoolExecutor(1).submit(os._exit, 9).result()",
+        "ProcessPoolExecutor(1).submit(os.abort).result()",
         "signal",
+    ),
+    "a worker of a pool that exited": (
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "ProcessPoolExecutor(1).submit(os._exit, 9).result()",
+        "error",
+    ),
+    "a killed child that nobody names": (
+        "if subprocess.run(['sh', '-c', 'kill -9 $$']).returncode: raise RuntimeError('a worker is gone')",
+        "signal",
+    ),
+    "a text about a signal": (
+        "raise RuntimeError('DataLoader worker (pid 7) is killed by signal: 9')",
+        "error",
     ),
     "a connection between ranks": (
         "raise RuntimeError('[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567')",
@@ -103,8 +121,29 @@ def test_an_error_of_the_network_is_known_by_its_type(tmp_path: Path, program: s
     assert found.is_of_the_network is is_of_it
 
 
+@pytest.mark.parametrize("start", STARTS)
+def test_a_program_that_exits_after_its_child_was_killed_was_ended_by_that_signal(
+    tmp_path: Path, start: str
+) -> None:
+    found = ran(tmp_path, STARTS[start], "if subprocess.call(['sh', '-c', 'kill -9 $$']): sys.exit(1)")
+    assert found is not None
+    assert (found.reason, found.signal) == ("signal", "SIGKILL")
+    assert found.line == f"process {found.child} was killed by SIGKILL"
+
+
 @pytest.mark.parametrize(
-    "program", ["sys.exit(1)", "print('MemoryError: x'); sys.exit(1)", "os._exit(1)", "sys.exit('No space')"]
+    "program",
+    [
+        "sys.exit(1)",
+        "print('MemoryError: x'); sys.exit(1)",
+        "os._exit(1)",
+        "sys.exit('No space')",
+        "child = subprocess.Popen(['cat'], stdin=-1); child.kill(); child.wait(); sys.exit(1)",
+        "import multiprocessing\nif __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('forkserver').Pool(1): pass\n"
+        "    sys.exit(1)",
+        "subprocess.call(['sh', '-c', 'exit 127']); sys.exit(1)",
+    ],
 )
 def test_a_program_that_was_not_ended_by_an_exception_leaves_none(tmp_path: Path, program: str) -> None:
     assert ran(tmp_path, STARTS["itself"], program) is None
@@ -136,11 +175,12 @@ def test_a_child_that_exits_while_it_handles_its_error_has_failed_by_that(tmp_pa
     assert (found.line if found else "") == ("ZeroDivisionError: division by zero" if code else "")
 
 
-def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
+def test_of_a_killed_process_and_its_victims_the_killed_one_is_told(tmp_path: Path) -> None:
     program = (
         "if len(sys.argv) == 1:\n"
+        "    one = subprocess.Popen(['sh', '-c', 'kill -9 $$'])\n"
         "    subprocess.run([sys.executable, __file__, 'peer'])\n"
-        "    raise RuntimeError('exitcode  : -9 (pid: 7)')\n"
+        "    raise RuntimeError(f'exitcode  : {one.wait()} (pid: 7)')\n"
         "raise RuntimeError('[gloo/pair.cc] closed')"
     )
     found = ran(tmp_path, STARTS["itself"], program)

@@ -1,0 +1,74 @@
+"""What is measured of a machine once a rank has failed, where no fault of it can be produced here."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.emulators.box import Graphics
+from tests.emulators.nvidia_smi import nvidia_smi
+from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.test_uncaught import STARTS, ran
+from tests.waiting import eventually
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import MachineReading
+from vastrun.onstart.supervision.reading import MachineReadings
+
+OLD = b"3,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, of an earlier run\n"
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python, GPU has fallen off the bus."
+KILL = "oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=7,uid=0"
+
+
+def reading(box: Path, log: str, later: bytes = b"") -> MachineReading:
+    (box / layout.JOB).write_text(json.dumps(job_of()))
+    readings = MachineReadings(box, Job.read(box), log=log)
+    if later:
+        with Path(log).open("ab") as file:
+            file.write(later)
+    return readings.take()
+
+
+def test_of_the_kernels_log_the_first_xids_and_kills_since_the_start_are_told(box: Path) -> None:
+    (box / "log").write_bytes(OLD)
+    later = f"3,2,2,-;{XID}\n SUBSYSTEM=pci\n6,3,3,-;eth0: link up\n4,4,4,-;{KILL}\n".encode()
+    found = reading(box, str(box / "log"), later + b"3,1,1,-;NVRM: Xid \xff" + b"x" * 5000 + b"\n" + OLD * 99)
+    assert found.kernel_log is not None
+    assert found.kernel_log[:2] == (XID, KILL)
+    assert (len(found.kernel_log), max(map(len, found.kernel_log))) == (16, 1000)
+
+
+@pytest.mark.parametrize("log", ["/no/such/log", "/"])
+def test_a_kernels_log_that_is_not_shown_is_normal(box: Path, log: str) -> None:
+    assert reading(box, log).kernel_log is None
+
+
+def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None:
+    ran(
+        box,
+        STARTS["itself"],
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+        "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))\n"
+        "files = []\n"
+        "while True: files.append(open(__file__))",
+    )
+    (limits,) = (line for line in reading(box, "/dev/null").limits if "files" in line)
+    assert limits.endswith(": 20 of 20 open files, 0 of 64 KiB of locked memory")
+
+
+def test_a_gpu_that_no_longer_answers_does_not_hold_the_reading(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, hung = box / "bin" / "nvidia-smi", box / "hung"
+    tool.parent.mkdir()
+    graphics = nvidia_smi(Graphics(names=["RTX 4090"], memory_mb=24564, driver="580.95.05", cuda=13.0))
+    tool.write_text(graphics.replace("\n", f"\n[ ! -e {hung} ] || exec sleep 40\n", 1))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (box / layout.JOB).write_text(json.dumps(job_of(gpus=1)))
+    readings = MachineReadings(box, Job.read(box))
+    assert eventually(lambda: readings.take().gpu_faults == ())
+    hung.touch()
+    assert readings.take().gpu_faults is None
