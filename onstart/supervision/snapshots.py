@@ -156,8 +156,7 @@ class Snapshots:
         left, is_calm = set[str](), True
         # A program that fails may do so within a save, too.
         if self.is_torn or not (was_killed or was_stopped or ended_well or unfinished.isdisjoint(late)):
-            is_same = calm.keys() <= files.keys() and recent.isdisjoint(calm)
-            is_calm = is_same and self._is_news(calm)
+            is_calm = self._is_news(calm) and calm.keys() <= files.keys() and recent.isdisjoint(calm)
             left = files.keys() - calm.keys() if is_calm else unfinished if was_killed else left
             which = "that of the moment before" if is_calm else "the last one to be put back"
             self.say(f"snapshot: the program ended in a save; the next one is {which}")
