@@ -33,7 +33,7 @@ def _run(kind: str) -> bool:
             while taken < TRIALS:
                 time.sleep(0.5)
                 watching.poll(1, is_due=False)
-                if (count := sum("files, " in said for said in watching.said)) > taken:
+                if (count := sum(said.endswith(" MB") for said in watching.said)) > taken:
                     taken, files = count, newest_first(watching.box / layout.CHECKPOINTS)[0] / "files/code"
                     trackers = [files / path.read_text() for path in files.glob("latest")]
                     for place in trackers or sorted(files.glob("step_*"))[-1:]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -102,9 +102,7 @@ def continue_copy(
         limit -= _download_part(copy, file, remote, limit, budget)
         if disk.bytes_held(part) < file.size and (limit <= 0 or budget.is_late):
             return copy.progress()
-        if (
-            disk.bytes_held(part) < file.size
-        ):  # the box keeps it no more: a newer one is there, or soon will be
+        if disk.bytes_held(part) < file.size:  # the box keeps it no more: a newer one is or will be there
             _discard(out)
             return None
         if not (disk.is_complete(part, file, budget.check) and disk.move_into(part, downloaded, out)):
@@ -282,15 +280,12 @@ def _latest_here(out: Path) -> str | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(_checkpoints(folder), key=lambda path: _step_of(path.name), reverse=True)
+    found = (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(found, key=lambda path: _step_of(path.name), reverse=True)
 
 
 def _step_of(name: str) -> int:
     return int(name.removeprefix("step-"))
-
-
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    yield from (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir())
 
 
 def _remove(folders: Iterable[Path]) -> None:

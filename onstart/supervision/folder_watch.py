@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import checksum_file
@@ -34,7 +34,7 @@ _COPIED_IN_STOP_BYTES = 16 << 20
 """Bytes of databases that are copied while the program stands still, in about 20 ms."""
 _SPARE_BYTES = 64 << 20
 """Bytes that a copy leaves free on the disk."""
-_TAIL = 256
+_END_BYTES = 256
 _MAX_SERIES = 40
 """Maximum series of names whose saves are compared; a program with more of them has no such sets."""
 _MAX_PATH_BYTES, _MAX_FOLDERS = 1024, 64
@@ -102,8 +102,10 @@ class Growth(NamedTuple):
     at: float
     first: int
     size: int
-    tail: bytes
-    """Its last bytes: a list that is rewritten grows, too, and ends otherwise."""
+    ends: bytes
+    """Its first and last bytes: a list or a table that is rewritten grows, too, and these change."""
+    is_continued: bool = False
+    """True: it had been closed before it became longer."""
 
 
 Files = Mapping[str, FileState]
@@ -126,9 +128,6 @@ class Look:
     written: frozenset[str] = frozenset()
     """Names that a process has open for writing, but for logs and databases."""
 
-    def way(self, name: str) -> Way | None:
-        return self.ways.get(name)
-
 
 @dataclass(kw_only=True)
 class SaveOrder:
@@ -145,6 +144,10 @@ class SaveOrder:
                 ahead = self._counts[one] - self._counts[other]
                 low, high = self._range.get((one, other), (0, 0))
                 self._range[one, other] = (min(low, ahead), max(high, ahead))
+
+    def is_known(self) -> bool:
+        """Tell whether a third save was seen: then the pauses within one and between two are known."""
+        return len(self._counts) <= _MAX_SERIES and max(self._counts.values(), default=0) >= 3
 
     def missing(self) -> str:
         """Return the series whose next file is expected, since its partner has a new one; else nothing."""
@@ -170,6 +173,8 @@ class FolderWatch:
     survivors: set[str] = field(default_factory=set)
     """Logs and databases."""
     last: Look = field(default_factory=lambda: Look(files={}))
+    _first: Mapping[str, Key] = field(default_factory=dict)
+    """Before the program started."""
     _replaced: set[str] = field(default_factory=set)
     """Series of names that the program replaces by a rename: they are linked."""
     _closed: dict[str, FileId] = field(default_factory=dict)
@@ -177,7 +182,7 @@ class FolderWatch:
     _open_since: dict[str, float] = field(default_factory=dict)
     _growth: dict[str, Growth] = field(default_factory=dict)
     _still_s: deque[float] = field(default_factory=lambda: deque(maxlen=40))
-    """How long nothing had changed, at the last looks."""
+    """How long the program had changed nothing, at the last looks."""
     _order: SaveOrder = field(default_factory=SaveOrder)
     _noted: dict[str, Key] = field(default_factory=dict)
     _sums: dict[str, str] = field(default_factory=dict)
@@ -189,7 +194,7 @@ class FolderWatch:
     def begin(self) -> None:
         """Record the files before the program starts."""
         self.last = Look(files=self.scan())
-        self._noted = {name: state.key for name, state in self.last.files.items()}
+        self._first = self._noted = {name: state.key for name, state in self.last.files.items()}
 
     def look(self, known: Mapping[str, Key], now: float) -> Look:
         """Look at what differs from `known`. `now`: monotonic seconds."""
@@ -208,7 +213,7 @@ class FolderWatch:
             saved.pop(name, None)
         if saved:
             self._order.note(series_of(name) for name in saved if files[name].is_file)
-            self._noted.update(saved)
+            self._noted = {**self._noted, **saved}
         why = self._why_not(files, ways, written, changed)
         self.last = Look(files=files, ways=ways, why=why, written=written)
         return self.last
@@ -223,16 +228,31 @@ class FolderWatch:
         why = f"{rewritten} is being written" if rewritten else ""
         return Look(files=look.files, ways={**look.ways, **dict.fromkeys(look.written, "skip")}, why=why)
 
-    def changed_at_the_end(self, files: Files) -> set[str]:
-        """Return the files that changed since the last look; a program can also start its logs over."""
-        last = self.last.files
+    def changed_since(self, then: Files, files: Files) -> set[str]:
+        """Return the files that changed at the end since a look; a program can also start its logs over."""
         return {
             name
             for name, state in files.items()
             if state.is_file
             and name not in self.survivors
-            and (name not in last or last[name].key != state.key)
+            and (name not in then or then[name].key != state.key)
+            and not self._grows(name, state, time.monotonic())
         }
+
+    def was_renamed(self, name: str) -> bool:
+        """Tell whether it or its folder was renamed, or its time set, after the last write: it is whole."""
+        paths = [self.box / name, *(self.box / folder for folder in PurePosixPath(name).parents)]
+        with suppress(OSError):
+            found = [*map(Path.stat, paths)]
+            # A link of a snapshot changes the same time.
+            moved = [at for at in found if S_ISDIR(at.st_mode) or at.st_nlink == 1]
+            return any(at.st_ctime_ns > max(at.st_mtime_ns, found[0].st_mtime_ns) for at in moved)
+        return False
+
+    def was_in_save(self) -> bool:
+        """Tell whether the program was in a save at the last look, as far as its earlier saves show."""
+        is_unsure = not self._order.is_known() or "mapped" in self.last.ways.values()
+        return bool(self.last.why and (is_unsure or self._order.missing()))
 
     def scan(self) -> dict[str, FileState]:
         """Return what the program wrote in its folder and the one for outputs, and all folders and links."""
@@ -304,7 +324,7 @@ class FolderWatch:
         return ""
 
     def _grows(self, name: str, state: FileState, now: float) -> bool:
-        """Tell whether it is a log: it became only longer, for as long as no save takes."""
+        """Tell whether it is a log: it became only longer, after it was closed, or for a long time."""
         seen = self._growth.get(name)
         before = self.last.files.get(name)
         if seen is None and before is not None and before.size != state.size:
@@ -313,15 +333,15 @@ class FolderWatch:
             return False
         if (seen.inode, seen.size) != (state.inode, state.size):
             with suppress(OSError), (self.box / name).open("rb") as file:
-                file.seek(max(0, seen.size - len(seen.tail)))
                 is_longer = seen.inode == state.inode and seen.size < state.size
-                grows = is_longer and bool(seen.tail) and file.read(len(seen.tail)) == seen.tail
+                grows = is_longer and bool(seen.ends) and _ends(file, seen.size) == seen.ends
                 first, since = (seen.first, seen.since) if grows else (state.size, now)
-                file.seek(max(0, state.size - _TAIL))
-                tail = file.read(_TAIL)[: state.size]
-                seen = self._growth[name] = Growth(state.inode, since, now, first, state.size, tail)
+                seen = Growth(state.inode, since, now, first, state.size, _ends(file, state.size))
+                seen = seen._replace(is_continued=grows and self._closed.get(name) == state.inode)
+            self._growth[name] = seen
         took_s = seen.at - seen.since
-        return took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
+        is_slow = took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
+        return seen.is_continued or is_slow
 
     def _why_not(
         self, files: Files, ways: Mapping[str, Way], written: frozenset[str], changed: Iterable[str]
@@ -335,14 +355,16 @@ class FolderWatch:
         }
         newest = max(rest, key=rest.__getitem__, default="")
         still_s = max(0.0, time.time() - rest[newest] / 1e9) if newest else self.every_s
-        self._still_s.append(still_s)
+        if newest and self._first.get(newest) != files[newest].key:  # until its first save it does not pause
+            self._still_s.append(still_s)
         if written:
             return f"{min(written)} is open for writing"
         for name in changed:
             if name in rest and (name not in last or last[name].key != files[name].key):
                 return f"{name} changed since the last look"
         # Half of the longest pause of this program lies between its saves, not within one.
-        calm_s = max(_GRAIN_S, min(self.every_s / 6, max(self._still_s) / 2))
+        longest_s = max(self._still_s, default=self.every_s) if self._order.is_known() else self.every_s
+        calm_s = max(_GRAIN_S, min(self.every_s / 6, longest_s / 2))
         if still_s < calm_s:
             return f"{newest} changed {still_s:.1f} s ago, and {calm_s:.1f} s without a change are waited for"
         before, self._sums = self._sums, {}
@@ -354,3 +376,9 @@ class FolderWatch:
             return f"{missing} is saved together with files that are newer"
         held = sum(files[name].size for name, way in ways.items() if way == "database")
         return "a large database is in use" if held > _COPIED_IN_STOP_BYTES else ""
+
+
+def _ends(file: BinaryIO, size: int) -> bytes:
+    """Return the first and the last of that many bytes of a file."""
+    count = min(size, _END_BYTES)
+    return os.pread(file.fileno(), count, 0) + os.pread(file.fileno(), count, size - count)

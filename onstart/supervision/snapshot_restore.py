@@ -102,9 +102,8 @@ class Restore:
     def put_back(self, written: Sequence[str]) -> None:
         """Restore all files. `written`: what is there; of it, what the snapshot has not is moved aside."""
         files = self.files
-        for name in written:
-            if name not in files:
-                move_aside(self.box, name, self.say)
+        for name in (name for name in written if name not in files):
+            move_aside(self.box, name, self.say)
         for name, file in files.items():
             self._file(name, file)
         for name in self.state.folders:
@@ -186,9 +185,8 @@ def _is_code(name: str) -> bool:
     A module's folders have names of Python; `checkpoint-500/model.py` is only run by who names that path.
     """
     path = PurePosixPath(name)
-    folders = path.relative_to(layout.OUTPUTS if path.is_relative_to(layout.OUTPUTS) else layout.CODE).parts[
-        :-1
-    ]
+    place = layout.OUTPUTS if path.is_relative_to(layout.OUTPUTS) else layout.CODE
+    folders = path.relative_to(place).parts[:-1]
     return _CODE.search(path.name) is not None and all(map(str.isidentifier, folders))
 
 
@@ -272,11 +270,10 @@ class ProgramSnapshots:
             )
             own.put_back(watcher.written_files() if start else ())
             stored = own.resume
-            count, step = len(own.files), own.state.step
+            step = own.state.step
             self.restored_step = self.restored_step if start else step
             saved = f", saved at step {step}" if step else ""
-            files = f"{count} file{'s' if count > 1 else ''}"
-            self.say(f"snapshot {found[0].name} is restored: {files}{saved}")
+            self.say(f"snapshot {found[0].name} is restored: {how_many(len(own.files), 'file')}{saved}")
         for name in watcher.half_written if found is None else ():
             move_aside(self.box, name, self.say)
         watcher.begin(is_restored=found is not None)

@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from errno import ENOENT
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISDIR, S_ISLNK
 
@@ -77,11 +78,9 @@ class Snapshots:
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
     _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
     """Checksums of the newest snapshot's files."""
-    _linked: dict[int, dict[str, Key]] = field(default_factory=dict)
+    _linked: dict[int, dict[str, tuple[Key, str]]] = field(default_factory=dict)
     """By snapshot: files of which it has links, which change where the program overwrites one in place."""
     _stored_at: float = float("-inf")
-    _is_restored: bool = False
-    """True until the first look after a restore."""
     _due_since: float | None = None
     _step: int = -1
     _calm_step: int = -1
@@ -105,7 +104,7 @@ class Snapshots:
 
         A snapshot that was restored is as good as a new one: the next is due `every_s` later.
         """
-        self._is_restored = is_restored
+        self._stored_at = math.inf if is_restored else self._stored_at
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
         self._watch.begin()
@@ -116,8 +115,7 @@ class Snapshots:
     def poll(self, now: float) -> None:
         """Look once, and store a snapshot if one is due. `now`: monotonic seconds."""
         began = time.monotonic()
-        if self._is_restored:
-            self._stored_at, self._is_restored = now, False
+        self._stored_at = min(self._stored_at, now)
         look = self._watch.look(self._known, now)
         self._remove_overwritten(look.files)
         self._calm_files = self._calm_files if look.why else look.files
@@ -144,25 +142,26 @@ class Snapshots:
                 self._report_once(f"snapshot: waits, {printable(str(error))}")
 
     def final_poll(self, *, ended_well: bool, was_stopped: bool = False, was_killed: bool = False) -> None:
-        """Store a last snapshot once the program has ended, unless it was killed while it saved."""
+        """Store a last snapshot once the program has ended: if that was in a save, as it was before."""
         last, files = self._watch.last, self._watch.scan()
         self._remove_overwritten(files)
-        late = self._watch.changed_at_the_end(files)
+        calm, late = self._calm_files, self._watch.changed_since(last.files, files)
+        recent = self._watch.changed_since(calm, files)
+        unfinished = {name for name in recent if not self._watch.was_renamed(name)}
         if was_killed:
-            linked = {inode_of(key) for links in self._linked.values() for key in links.values()}
-            # Renamed, or its time was set, after the last write: its writer was done.
-            renamed = {
-                name
-                for name in late
-                if files[name].ctime_ns > files[name].mtime_ns and files[name].inode not in linked
-            }
-            self.half_written = tuple(sorted((late | (last.written & files.keys())) - renamed))
-            self.is_torn = bool(self.half_written or (last.why and not late))
-        if self.is_torn or not self._is_news(files) or (ended_well and self.settings.files is None):
+            self.half_written = tuple(sorted(unfinished & (late | last.written)))
+            self.is_torn = bool(self.half_written or (not late and self._watch.was_in_save()))
+        if not self._is_news(files) or (ended_well and self.settings.files is None):
             return
+        left, is_calm = set[str](), True
+        # A program that fails may do so within a save, too.
+        if self.is_torn or not (was_killed or was_stopped or ended_well or unfinished.isdisjoint(late)):
+            is_calm = self._is_news(calm) and calm.keys() <= files.keys() and recent.isdisjoint(calm)
+            left = files.keys() - calm.keys() if is_calm else unfinished if was_killed else left
+            which = "that of the moment before" if is_calm else "the last one to be put back"
+            self.say(f"snapshot: the program ended in a save; the next one is {which}")
         try:
-            # A program that fails may do so within a save.
-            self._store(Look(files=files), is_calm=ended_well or was_stopped or was_killed or not late)
+            self._store(Look(files=files, ways=dict.fromkeys(left, "skip")), is_calm=is_calm)
         except NoSnapshotError as error:
             self._report_once(f"snapshot: the last one failed: {printable(str(error))}")
 
@@ -172,7 +171,7 @@ class Snapshots:
 
     def newest_checkpoint(self) -> str:
         """Return the path of the newest match of `checkpoints.files`, relative to the box; or nothing."""
-        return self._hinted(self._watch.last.files)[1]
+        return self._hinted(self._watch.last.files, self._watch.last.files)[1]
 
     def _is_news(self, files: Files) -> bool:
         return _keys_of(files) != self._known
@@ -181,8 +180,9 @@ class Snapshots:
         """Store a snapshot of these files. Raises NoSnapshotError; other snapshots are unchanged then."""
         if look.why:
             raise NoSnapshotError(look.why)
-        old, resume, older = self._hinted(look.files, None if is_calm else self._calm_files)
-        taken = {n: state for n, state in look.files.items() if look.way(n) != "skip" and n not in old}
+        present = {n: state for n, state in look.files.items() if look.ways.get(n) != "skip"}
+        old, resume, older = self._hinted(present, present if is_calm else self._calm_files)
+        taken = {n: state for n, state in present.items() if n not in old}
         size = sum(state.size for state in taken.values() if state.is_file)
         if not any(state.is_file for state in taken.values()):
             raise NoSnapshotError("no file is complete")
@@ -191,8 +191,6 @@ class Snapshots:
             text = f"the program's files have {size / 1e9:.1f} GB, and a snapshot has at most {max_gb:g}"
             self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
-        if self.settings.files is not None and not resume:
-            self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")
         step, folder = self._next_step(resume), self.folder
         part, linked = folder.part(step), dict[str, Key]()
         shutil.rmtree(part, ignore_errors=True)
@@ -209,13 +207,15 @@ class Snapshots:
             folder.commit(step, None, [checksum_file(part / STATE), *(sums[name] for name in in_order)])
         except (NoSnapshotError, OSError) as error:
             folder.discard(step)
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            # Without a number: a file changed meanwhile.
+            if isinstance(error, OSError) and error.errno not in (None, ENOENT):
                 self._report_once(f"snapshot: cannot be stored: {error}")
             raise NoSnapshotError(str(error)) from error
         self._step, self._calm_step = step, step if is_calm else self._calm_step
         self._known = _keys_of(look.files)
-        self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if look.way(n) != "mapped"}
-        self._linked[step] = linked
+        ways = look.ways
+        self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
+        self._linked[step] = {name: (key, sums[name].sha256) for name, key in linked.items() if name in sums}
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
     def _take(self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, Key]) -> None:
@@ -228,7 +228,7 @@ class Snapshots:
             if (folder := target.rpartition("/")[0]) not in made:
                 made.add(folder)
                 Path(folder).mkdir(parents=True, exist_ok=True)
-            known, way = self._stored.get(name), look.way(name)
+            known, way = self._stored.get(name), look.ways.get(name)
             if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
                 if name in self._linked.get(self._step, {}):
                     linked[name] = state.key
@@ -262,7 +262,7 @@ class Snapshots:
         """Raise NoSnapshotError unless a second scan sees the same files: then they are of one moment."""
         files, now = look.files, self._watch.scan()
         for name in files.keys() | now.keys():
-            if look.way(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
+            if look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
                 continue
             if name not in files or name not in now or files[name].key != now[name].key:
                 raise NoSnapshotError(f"{name} changed meanwhile")
@@ -278,14 +278,14 @@ class Snapshots:
         found = replace(checksum_file(path), path=f"{FILES}/{name}")
         if name in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
             self._watch.in_place.add(series_of(name))
-            raise NoSnapshotError(f"{name} was overwritten in place")
+            raise NoSnapshotError(f"{name} changed meanwhile")
         return found
 
     def _small_texts(self, taken: Files, look: Look, part: Path) -> Iterator[bytes]:
         """Yield the content of the newest small files but logs: one may name the newest checkpoint."""
         small = [n for n, state in taken.items() if state.is_file and state.size <= _TRACKER_BYTES]
         for name in sorted(small, key=lambda n: taken[n].mtime_ns)[-_TRACKERS:]:
-            if look.way(name) not in CHANGE_ALWAYS:
+            if look.ways.get(name) not in CHANGE_ALWAYS:
                 yield (part / FILES / name).read_bytes()
 
     def _write_state(self, part: Path, taken: Files, resume: str, *, is_calm: bool, older: int) -> None:
@@ -309,23 +309,22 @@ class Snapshots:
         part.mkdir(parents=True, exist_ok=True)
         write_json(part / STATE, state)
 
-    def _hinted(self, files: Files, whole: Files | None = None) -> tuple[set[str], str, set[str]]:
-        """Return the files of checkpoints that are too old to keep, the newest checkpoint's path, and the
-        files of older ones that are kept.
+    def _hinted(self, files: Files, whole: Files) -> tuple[set[str], str, set[str]]:
+        """Return files of checkpoints too old to keep, the newest one's path in the box, files of older ones.
 
-        A checkpoint is what matches `checkpoints.files`; the path is relative to the box. `whole`: files at
-        the last moment between two saves, as which the newest has to be.
+        `whole`: the files between two saves; the newest checkpoint has to be as it is there.
         """
         if self.settings.files is None:
             return set(), "", set()
         root, own = self.settings.folder(self.box), self.box.resolve()
         matches = matching_paths(root, self.settings.pattern)
         names = {path.relative_to(own).as_posix() for path in matches if path.is_relative_to(own)}
+        if not names and any(state.is_file for state in files.values()):
+            self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")
         parts = defaultdict[str, list[str]](list)
-        for name, state in files.items():
-            if state.is_file:
-                for place in {name, *map(str, PurePosixPath(name).parents)} & names:
-                    parts[place].append(name)
+        for name in (name for name, state in files.items() if state.is_file):
+            for place in {name, *map(str, PurePosixPath(name).parents)} & names:
+                parts[place].append(name)
         sizes = {place: sum(files[name].size for name in of) for place, of in parts.items()}
         least = _CHECKPOINT_SHARE * max(sizes.values(), default=0)
         found = sorted(
@@ -333,20 +332,14 @@ class Snapshots:
             key=lambda place: (max(files[name].mtime_ns for name in parts[place]), place),
             reverse=True,
         )
-        kept = {name for place in found[: self.settings.keep] for name in parts[place]}
-        old = {name for place in found[self.settings.keep :] for name in parts[place]} - kept
-        usable = (
-            place
-            for place in found
-            if whole is None or all(n in whole and whole[n].key == files[n].key for n in parts[place])
-        )
-        resume = next(usable, "")
+        usable = [at for at in found if all(n in whole and whole[n].key == files[n].key for n in parts[at])]
+        kept = {name for place in (*found[: self.settings.keep], *usable[:1]) for name in parts[place]}
+        old = {name for place in found for name in parts[place]} - kept
+        resume = usable[0] if usable else ""
         return old, resume, kept - {*parts.get(resume, kept)}
 
     def _next_step(self, resume: str) -> int:
-        """Return the last number in the newest checkpoint's name, or the program's step, if it exceeds all
-        earlier ones, else the highest plus one.
-        """
+        """Return the last number in a checkpoint's name, or the program's step, but more than all before."""
         folders = (self.folder.path, self.box / layout.RESUME)
         steps = [step_of(path) for folder in folders for path in newest_first(folder)[:1]]
         path = PurePosixPath(resume)
@@ -363,20 +356,21 @@ class Snapshots:
     def _remove_overwritten(self, files: Files) -> None:
         """Remove snapshots with links to files that the program overwrote in place since."""
         now = {state.inode: state.key for state in files.values() if state.is_file}
+        there = {step_of(path) for path in newest_first(self.folder.path)}
+        self._linked = {step: self._linked[step] for step in there & self._linked.keys()}
         for step, links in list(self._linked.items()):
-            if not (self.folder.path / name_of(step)).exists():
-                del self._linked[step]
-                continue
-            changed = [name for name, key in links.items() if now.get(inode_of(key), key) != key]
-            if not changed:
-                continue
+            changed = [name for name, (key, _) in links.items() if now.get(inode_of(key), key) != key]
             self._watch.in_place.update(map(series_of, changed))
+            place = self.folder.path / name_of(step) / FILES
+            lost = [name for name in changed if not _keep_beginning(place / name, *links.pop(name))]
+            if not lost:
+                continue
             self.folder.remove_damaged(step)
             del self._linked[step]
             if step == self._step:
                 self._stored, self._stored_at = {}, float("-inf")
-                self._known = {name: key for name, key in self._known.items() if name not in changed}
-            self.say(f"snapshot {name_of(step)} is removed: {printable(changed[0])} was overwritten in place")
+                self._known = {name: key for name, key in self._known.items() if name not in lost}
+            self.say(f"snapshot {name_of(step)} is removed: {printable(lost[0])} was overwritten in place")
 
     def _report_once(self, text: str) -> None:
         if text not in self._reported:
@@ -391,10 +385,20 @@ def _keys_of(files: Files) -> dict[str, Key]:
 
 def _link(source: str, target: str) -> bool:
     """Make a hard link; return False on a disk without them, or another disk."""
-    try:
+    with suppress(OSError):
         os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        return False
-    return True
+        return True
+    return False
+
+
+def _keep_beginning(link: Path, key: Key, sha256: str) -> bool:
+    """Replace the link to a file that grew by a copy of what it was; return False if it was overwritten."""
+    part = link.with_name(".beginning.part")
+    with suppress(OSError):
+        shutil.copyfile(link, part)
+        os.truncate(part, key[3])
+        if checksum_file(part).sha256 == sha256:
+            part.replace(link)
+            return True
+    part.unlink(missing_ok=True)
+    return False

@@ -110,12 +110,24 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
-            ["sh", "-c", 'exec 3>"$1"; printf half >&3; echo open; read _; printf " whole" >&3', "sh", path],
+            [
+                "sh",
+                "-c",
+                'exec 3>"$1"; printf half >&3; echo open; while read _; do printf " whole" >&3; echo; done',
+                "sh",
+                path,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"open\n"
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        self._process.stdout.readline()
 
     def finish(self) -> None:
         self._process.communicate(b"\n")

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,16 +66,17 @@ def test_a_file_that_is_open_for_writing_is_waited_for_and_left_out_when_the_sna
     watching.poll(6)
     assert watching.content("step_2.pkl") == b"half whole"
     assert watching.next_machine().program.restore(0) == ""
-    assert len([said for said in watching.said if "files, " in said]) == 2
+    assert len([said for said in watching.said if said.endswith(" MB")]) == 2
 
 
-def test_a_snapshot_that_was_late_is_followed_by_one_between_two_saves(watching: Watching) -> None:
+def test_a_snapshot_that_was_late_is_followed_by_one_between_two_saves(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="part-*")
     for number in range(7):
         watching.save(f"part-{number}.pkl")
         watching.poll(1, is_due=False)
     assert len(watching.taken()) == 1
     watching.poll(2)
-    assert len(watching.taken()) == 2
+    assert len(watching.taken()) == 2 and "nothing matches" not in str(watching.said)
 
 
 def test_a_pause_within_a_save_is_not_taken_for_one_between_saves(tmp_path: Path) -> None:
@@ -115,19 +117,50 @@ def test_a_log_that_grows_all_the_time_prevents_nothing(watching: Watching) -> N
 
 
 def test_a_checkpoint_that_is_saved_slowly_is_no_log(watching: Watching) -> None:
-    with watching.path("step_1.pkl").open("wb") as file:
-        for _ in range(4):
-            file.write(bytes(1000))
-            file.flush()
-            watching.poll(1, is_due=False)
+    writer = Writer(watching.path("step_1.pkl"))
+    for _ in range(4):
+        watching.poll(1, is_due=False)
+        writer.go_on()
+    writer.kill()
     assert watching.taken() == []
 
 
-def test_a_list_that_is_written_anew_at_each_step_is_no_log(watching: Watching) -> None:
+@pytest.mark.parametrize(
+    "table", [lambda count: str([*range(count)]), lambda count: f"{count}{' row' * count}"]
+)
+def test_a_table_that_is_written_anew_at_each_step_is_no_log(
+    table: Callable[[int], str], watching: Watching
+) -> None:
     for count in range(1, 6):
-        watching.path("curve.json").write_text(str(list(range(count))))
+        watching.path("curve.json").write_text(table(count))
         watching.poll(1, is_due=False)
     assert watching.taken() == []
+
+
+def test_an_event_file_that_is_opened_for_each_write_prevents_and_ends_no_snapshot(
+    watching: Watching,
+) -> None:
+    path = watching.save("events.1764.0", b"event 0\n")
+    watching.poll()
+    for number in range(1, 6):
+        with path.open("ab") as file:
+            file.write(b"event %d\n" % number)
+        watching.poll(1, is_due=number == 1)
+    newest, first = newest_first(watching.box / layout.CHECKPOINTS)
+    assert (first / "files/code/events.1764.0").read_bytes() == b"event 0\n" and verify(first)
+    assert watching.content("events.1764.0").startswith(b"event 0\nevent 1\n") and verify(newest)
+    assert all(said.endswith(" MB") for said in watching.said)
+
+
+def test_a_third_save_shows_the_pauses_and_a_kill_soon_after_one_leaves_it(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", every_s=60.0)
+    watching.poll(1)
+    for step in range(1, 5):
+        watching.save(f"checkpoints/step_{step}.pkl", age_s=9.0 * (step < 4))  # a sixth of every_s is 10 s
+        watching.poll(is_due=False)
+    assert watching.taken() == ["step-000003"]
+    watching.watcher.final_poll(ended_well=False, was_killed=True)
+    assert watching.next_machine().restore() == "code/checkpoints/step_4.pkl"
 
 
 WRITES_TO_A_DATABASE = """
@@ -161,7 +194,7 @@ def test_a_database_in_use_is_whole_in_each_snapshot_and_never_locked(
             assert process.poll() is None, "its database was locked"
         finally:
             process.kill()
-    assert len([said for said in watching.said if "files, " in said]) >= 3, watching.said
+    assert len([said for said in watching.said if said.endswith(" MB")]) >= 3, watching.said
     for folder in newest_first(watching.box / layout.CHECKPOINTS):
         with sqlite3.connect(folder / "files/code/study.db") as base:
             assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -232,24 +265,36 @@ def test_the_last_snapshot_has_what_a_program_saved_just_before_its_end(watching
     assert watching.content("step_3.pkl") == WEIGHTS
 
 
-def test_what_a_killed_program_was_writing_is_in_no_snapshot(watching: Watching) -> None:
-    watching.save("step_1.pkl")
-    watching.poll(2)
-    writer = Writer(watching.path("step_2.pkl"))
-    watching.poll()
+@pytest.mark.parametrize("was_killed", [True, False])
+def test_what_was_renamed_into_place_is_whole_whatever_ended_the_program(
+    was_killed: bool, watching: Watching
+) -> None:
+    watching.save("step_4.pkl.tmp", age_s=1.0).rename(watching.path("step_4.pkl"))  # after the last write
+    part, whole = watching.path(".step_5"), watching.path("step_5")
+    part.mkdir()
+    (part / "state").write_bytes(WEIGHTS)
+    while part.stat().st_ctime_ns <= (part / "state").stat().st_mtime_ns:  # times have a grain
+        part.rename(whole).rename(part)
+    part.rename(whole)
+    watching.watcher.final_poll(ended_well=False, was_killed=was_killed)
+    assert watching.content("step_4.pkl") == watching.content("step_5/state") == WEIGHTS
+    assert "ended in a save" not in str(watching.said)
+
+
+def test_a_kill_within_a_save_leaves_the_moment_before_it(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box")
+    for step in (1, 2):
+        watching.save(f"checkpoints/step_{step}.pkl")
+        watching.poll(is_due=step == 1)
+    writer = Writer(watching.path("checkpoints/step_3.pkl"))
+    watching.poll(is_due=False)
     writer.kill()
     watching.watcher.final_poll(ended_well=False, was_killed=True)
-    assert watching.watcher.half_written == ("code/step_2.pkl",)
-    assert watching.content("step_1.pkl") == WEIGHTS
-
-
-def test_a_file_that_was_renamed_into_place_is_whole_although_the_program_was_killed(
-    watching: Watching,
-) -> None:
-    part = watching.save("step_4.pkl.tmp", age_s=1.0)  # the rename comes later than the last write
-    part.rename(watching.path("step_4.pkl"))
-    watching.watcher.final_poll(ended_well=False, was_killed=True)
-    assert watching.content("step_4.pkl") == WEIGHTS
+    assert watching.watcher.half_written == ("code/checkpoints/step_3.pkl",)
+    assert "ended in a save; the next one is that of the moment before" in watching.said[-2]
+    after = watching.next_machine()
+    assert after.restore() == "code/checkpoints/step_2.pkl"
+    assert "checkpoints/step_3.pkl" not in after.files()
 
 
 def test_a_program_that_failed_right_after_a_save_leaves_the_snapshot_before_it_as_the_calm_one(
@@ -261,7 +306,6 @@ def test_a_program_that_failed_right_after_a_save_leaves_the_snapshot_before_it_
     for step in range(5, 9):
         watching.path(f"step_{step}.pkl").write_bytes(b"half?")
         watching.watcher.final_poll(ended_well=False)
-    assert len(watching.taken()) == 3
     after = watching.next_machine()
     after.restore()
     assert sorted(after.files()) == [f"step_{number}.pkl" for number in range(1, 5)]
@@ -351,7 +395,7 @@ def test_two_snapshots_are_at_least_every_s_apart(tmp_path: Path) -> None:
     for step in range(1, 30):
         watching.save(f"checkpoints/step_{step}.pkl", age_s=100 - step)
         watching.poll(is_due=False)
-    assert len([line for line in watching.said if "files, " in line]) == 2
+    assert len([line for line in watching.said if line.endswith(" MB")]) == 2
 
 
 @pytest.mark.slow
