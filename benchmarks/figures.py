@@ -95,10 +95,3 @@ def report_claims(name: str, measured: str, *claims: Claim) -> bool:
 
 def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g}..{max(values):.3g})"
-
-
-def mean_with_range(values: Sequence[float]) -> str:
-    """The mean with the lowest and the highest: of a few trainings a median says less."""
-    if min(values) == max(values):
-        return f"{values[0]:.3g}"
-    return f"{statistics.mean(values):.3g} ({min(values):.3g}..{max(values):.3g})"

@@ -125,8 +125,9 @@ def settings_text(shown: SettingsDocument) -> str:
     """Write the path of the file, a table of the settings and one of the budgets."""
     values = [(each.key, _value(each.value), each.origin) for each in shown.settings]
     budgets = [
-        (each.of, *map(_usd, (each.limit_usd, each.spent_usd, each.reserved_usd, each.left_usd)))
+        (each.of, *("-" if amount is None else f"${amount:,.2f}" for amount in amounts))
         for each in shown.budgets
+        for amounts in [(each.limit_usd, each.spent_usd, each.reserved_usd, each.left_usd)]
     ]
     header = ("BUDGET OF", "LIMIT", "SPENT", "RESERVED", "LEFT")
     return "\n".join(
@@ -146,10 +147,6 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _usd(amount: float | None) -> str:
-    return "-" if amount is None else f"${amount:,.2f}"
 
 
 @click.command("completion")

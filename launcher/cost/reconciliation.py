@@ -203,10 +203,6 @@ def _silence_s(begin: float, events_between: Sequence[float], end: float) -> flo
     return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(events_between), end))))
 
 
-def _rounded(bill: Bill) -> float:
-    return max(ROUNDED_USD, ROUNDED_SHARE * max(bill.counted.usd, bill.charged_usd))
-
-
 def _other_account(bill: Bill) -> float:
     known = bool(bill.account and bill.run.account)
     return math.inf if known and bill.account != bill.run.account and not bill.charges else 0.0
@@ -255,7 +251,9 @@ def _last_traffic(bill: Bill) -> float:
 
 
 BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
-    DifferenceReason.ROUNDED: _rounded,
+    DifferenceReason.ROUNDED: lambda bill: max(
+        ROUNDED_USD, ROUNDED_SHARE * max(bill.counted.usd, bill.charged_usd)
+    ),
     DifferenceReason.OTHER_ACCOUNT: _other_account,
     DifferenceReason.NOT_SETTLED: _not_settled,
     DifferenceReason.SEEN_LATE: _seen_late,

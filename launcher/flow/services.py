@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from vastrun.launcher.notifications import Sender
 
 
-def _call(_verb: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    return act(*args, **options)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """Ports and settings with which a launcher drives runs."""
@@ -56,7 +52,7 @@ class Services:
     """Takes the phase of the run, for what the user is asked and told."""
     mask: Mask = field(default_factory=Mask)
     """Hides the run's secrets in what is shown and written of it."""
-    call: Callable[..., Any] = _call
+    call: Callable[..., Any] = lambda _verb, act, *args, **options: act(*args, **options)
     """Makes a call to the run's machine, named by its verb, and may write it down."""
     check_nodes: Callable[[], None] = lambda: None
     """Raises the error that stopped the launcher's thread of another node of the run."""

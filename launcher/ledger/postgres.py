@@ -170,7 +170,8 @@ class PostgresDatabase:
         rows: list[Row] = []
         with self._current().cursor() as cursor:
             for row in cursor.stream(_translate(sql), _bind(values)):
-                budget.spend(items=1, memory=sum(map(_memory_bytes, row.values())))
+                texts = sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+                budget.spend(items=1, memory=texts + _CELL_BYTES * len(row))
                 rows.append(row)
         return rows
 
@@ -333,11 +334,6 @@ def _bind(values: Values) -> Any:
     if isinstance(values, dict):
         return {name: _replace_nul(value) for name, value in values.items()}
     return [_replace_nul(value) for value in values]
-
-
-def _memory_bytes(value: Any) -> int:
-    """Return the approximate size of a value in memory, in bytes."""
-    return _CELL_BYTES + (len(value) if isinstance(value, str | bytes) else 0)
 
 
 def _replace_nul(value: Any) -> Any:

@@ -14,11 +14,6 @@ from vastrun.contract.layout import memory_path
 
 _TASK = "tests.onstart.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
-_LARGE: trainings.Settings = {
-    "batch": 64,
-    "data": {"betas": [1.0], "train": 64, "test": 2, "points": 512, "frames": 5},
-    "model": {"name": "latent", "dim": 256, "depth": 4, "heads": 4, "patch": 4},
-}
 _SMALL: trainings.Settings = {"batch": 16}
 
 

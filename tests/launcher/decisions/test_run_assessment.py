@@ -220,21 +220,14 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
     assert "may lack what the program could not write: the disk was full" in assessment.detail
 
 
-def test_tracebacks_of_a_command_that_succeeded_are_a_warning() -> None:
+def test_tracebacks_and_lost_metrics_of_a_command_that_succeeded_are_warnings() -> None:
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 tracebacks",))
-    assessment = assess_run(found, replace(command_job(), ranks=2))
+    assessment = assess_run(replace(found, lost_metrics=("loss",)), replace(command_job(), ranks=2))
     assert assessment.cause is None
-    assert {proof.name: proof.text for proof in assessment.proofs}["errors"].startswith("WARNING: rank 0")
-
-
-def test_a_metric_of_a_command_that_ends_in_no_number_is_a_warning() -> None:
-    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
-    found = replace(good(kind="command", checks=checks), lost_metrics=("loss",))
-    assessment = assess_run(found, replace(command_job(), ranks=2))
-    assert assessment.cause is None
-    warning = {proof.name: proof.text for proof in assessment.proofs}["metrics"]
-    assert warning == "WARNING: not a finite number at the end: loss"
+    texts = {proof.name: proof.text for proof in assessment.proofs}
+    assert texts["errors"].startswith("WARNING: rank 0")
+    assert texts["metrics"] == "WARNING: not a finite number at the end: loss"
 
 
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:

@@ -10,13 +10,7 @@ import pytest
 
 from tests.onstart.supervision.concluding import raised
 from vastrun.contract import layout
-from vastrun.onstart.supervision import environment
-from vastrun.onstart.supervision.uncaught import (
-    UNCAUGHT,
-    Uncaught,
-    uncaught_folder,
-    uncaught_of,
-)
+from vastrun.onstart.supervision import environment, uncaught
 
 STARTUP = Path(environment.__file__).parents[1] / "python_startup"
 ENDS = {
@@ -86,15 +80,15 @@ STARTS = {
 }
 
 
-def ran(box: Path, script: str, program: str, **variables: str) -> Uncaught | None:
+def ran(box: Path, script: str, program: str, **variables: str) -> uncaught.Uncaught | None:
     """What explains the end of a rank with this program."""
     (box / "program.py").write_text(f"import os, subprocess, sys\n{program}\n")
     script = script.format(python=sys.executable, program=box / "program.py")
-    folder = uncaught_folder(box, 0)
-    env = {**os.environ, "PYTHONPATH": str(STARTUP), UNCAUGHT: str(folder), **variables}
+    folder = uncaught.uncaught_folder(box, 0)
+    env = {**os.environ, "PYTHONPATH": str(STARTUP), uncaught.UNCAUGHT: str(folder), **variables}
     with subprocess.Popen(["bash", "-c", script], env=env, stderr=subprocess.DEVNULL) as process:
         process.wait()
-    return uncaught_of(box, 0, process.pid, time.time())
+    return uncaught.uncaught_of(box, 0, process.pid, time.time())
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -239,16 +233,16 @@ def test_the_environments_own_startup_module_runs_too(tmp_path: Path) -> None:
 )
 def test_the_line_has_the_first_and_the_last_words_of_a_message(tmp_path: Path, text: str, line: str) -> None:
     raised(tmp_path, 0, text)
-    found = uncaught_of(tmp_path, 0, 1, 10.0)
+    found = uncaught.uncaught_of(tmp_path, 0, 1, 10.0)
     assert found is not None
     assert found.line == line
 
 
 def test_a_record_that_is_none_and_one_of_another_time_count_for_nothing(tmp_path: Path) -> None:
     raised(tmp_path, 0, "ValueError: long ago", "ValueError")
-    folder = uncaught_folder(tmp_path, 0)
+    folder = uncaught.uncaught_folder(tmp_path, 0)
     (folder / "2.json").write_text('{"pid": 2')
     (folder / "3.json").write_text('{"pid": 3, "at": 1000.0, "traceback": "", "chain": []}')
-    assert uncaught_of(tmp_path, 0, 1, 1000.0) is None
-    assert uncaught_of(tmp_path, 1, 1, 10.0) is None
+    assert uncaught.uncaught_of(tmp_path, 0, 1, 1000.0) is None
+    assert uncaught.uncaught_of(tmp_path, 1, 1, 10.0) is None
     assert (tmp_path / layout.RANKS).is_dir()
