@@ -43,8 +43,7 @@ lint: $(STAMPS)/dev ## Budget of lines, formatter, linter, types, import rules, 
 	$(BIN)/mypy --platform darwin vastrun/launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/decisions/*.sh \
-		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh onstart/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
-		tests/onstart/*.sh .ci/run
+		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh onstart/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh .ci/run
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports, or with a PART of the tests
 	@PART=$(PART) tests/pythons.sh
