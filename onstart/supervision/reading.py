@@ -7,7 +7,6 @@ disk or /dev/shm is often removed when its process ends.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +36,7 @@ FULL_BYTES = 1 << 18
 _SHM = Path("/dev/shm")
 _MAX_HOSTS, _MAX_PROCESSES, _MAX_LIMITS = 8, 64, 16
 _MAX_LOG_RECORDS, _MAX_LOG_RECORD_BYTES, _MAX_LOG_LINES = 10_000, 8192, 16
-_IN_LOG = re.compile(rb";([^\n]*(?:NVRM: Xid|oom-kill:|Killed process)[^\n]*)")
+_IN_LOG = (b"NVRM: Xid", b"oom-kill:", b"Killed process")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 _GPUS, _CUDA = "gpus", "cuda"
@@ -120,7 +119,9 @@ def _noted(log: FileIO) -> Iterator[str]:
         with suppress(BrokenPipeError):  # the oldest records were overwritten
             if not (record := log.read(_MAX_LOG_RECORD_BYTES)):
                 return
-            yield from (line.decode(errors="replace")[:1000] for line in _IN_LOG.findall(record))
+            for line in record.split(b"\n"):
+                if any(map(line.count, _IN_LOG)):
+                    yield line.partition(b";")[2].decode(errors="replace")[:1000]
 
 
 class _Probes:
