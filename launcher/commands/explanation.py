@@ -49,7 +49,7 @@ class Explanation:
     idle_gpus: str = ""
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
     not_retried: str = ""
-    """Sentence on another attempt that was due and not begun, and why; empty: none was."""
+    """Sentence on another attempt that was due and not begun, and what begins it; empty: none was."""
     slow_machine: str = ""
     """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
     code: CodeRecord | None = None
@@ -88,12 +88,13 @@ def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     events = [event for event in diary_of(ledger, run) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     outcome = outputs.outcome()
+    refused = "" if continuation_of(ledger, run) else _last_text(events, NO_OTHER)
     return Explanation(
         row=row_of(ledger, run, now),
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
         slow_machine=_last_text(events, SLOW_MACHINE),
-        not_retried="" if continuation_of(ledger, run) else _last_text(events, NO_OTHER),
+        not_retried=refused and f"{refused}; once that has changed: vastrun resume {run.id}",
         advice=_advice(ledger, run),
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from vastrun.contract import stop_budget
 from vastrun.launcher.core import Cause, Event, Offer, Phase, Run, bills
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
-from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import UNMEASURED
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.policy import START_S, deadline_of
+
+if TYPE_CHECKING:
+    from vastrun.launcher.core.job import JobSpec
 
 LEFT_TO_LEASE = "left_to_lease"
 """`Event.told` of a drive that ended because the key was rejected."""

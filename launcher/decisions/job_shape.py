@@ -6,10 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from vastrun.contract.records import as_json
 from vastrun.launcher.config import program_of
-from vastrun.launcher.core.job import JobSpec
+
+if TYPE_CHECKING:
+    from vastrun.launcher.core.job import JobSpec
 
 JobShape = str
 """Digest that is equal for two jobs whose steps are the same work."""

@@ -7,7 +7,6 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -98,7 +97,7 @@ def lost_names(lines: Iterable[bytes]) -> tuple[str, ...]:
     for record in map(parse_record, lines):
         newest |= {name: value for name, value in record.items() if is_printable_name(name)}
     lost = (name for name, value in newest.items() if value is None or isinstance(value, float))
-    return tuple(islice((name for name in lost if parse_number(newest[name]) is None), caps.SERIES))
+    return tuple(name for name in lost if parse_number(newest[name]) is None)[: caps.SERIES]
 
 
 def parse_number(value: object) -> float | None:

@@ -46,7 +46,7 @@ def test_small_weights_that_are_left_are_downloaded_without_a_wait(terminal: Ter
     write(terminal, "outputs: '*.csv'", SMALL)
     done = terminal.type("launch", "job.yaml", "-y")
     assert done.exit_code == 0, done.err
-    assert "1 file more, not named in outputs: 2.0 MB" in done.err
+    assert "1 more file, not named in outputs: 2.0 MB" in done.err
     assert (terminal.outputs() / "outputs" / "checkpoints" / "step_1.pt").stat().st_size == SMALL
     assert terminal.type("why", "last", "--json").json()["left_out"]["count"] == 0
     eventually(lambda: not terminal.leftovers(), what="nothing that is left")

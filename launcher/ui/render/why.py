@@ -38,7 +38,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
                 ("machine", one_line(explanation.slow_machine) or verdict.silence_text(explanation.row)),
                 ("starts", _starts(outcome)),
-                ("retry", _not_retried(explanation)),
+                ("retry", one_line(explanation.not_retried)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),
                 ("proofs", verdict.proof_lines(run.proofs)),
@@ -122,13 +122,6 @@ def _hang(explanation: Explanation) -> str:
         *(f"stacks {path}" for path in explanation.stacks),
     ]
     return "\n".join(lines)
-
-
-def _not_retried(explanation: Explanation) -> str:
-    """Write why no other attempt was begun, and how to begin it."""
-    if not (text := one_line(explanation.not_retried)):
-        return ""
-    return f"{text}\nonce that has changed: vastrun resume {explanation.row.run.id}"
 
 
 def _starts(outcome: Outcome | None) -> str:

@@ -93,7 +93,7 @@ def test_small_weights_are_downloaded_before_the_destroy(count: int, size: int, 
     assert len(world.output_store.fetched) == count
     assert world.kept_s() < 60
     assert world.asked == []
-    assert f"{count} file{'' if count == 1 else 's'} more, not named in outputs" in world.told()
+    assert f"{count} more file{'' if count == 1 else 's'}, not named in outputs" in world.told()
     assert "look like weights" not in world.told()
 
 
