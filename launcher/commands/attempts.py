@@ -138,7 +138,7 @@ class Attempts:
         moved = self._move(run, folder)
         there, here = takeover.display_name(run.computer), takeover.display_name(moved.computer)
         text = f"taken over from {there}: its outputs are downloaded to {folder} on {here}"
-        _report(services, run, text, is_kept=True)
+        _report(services, run, text, is_stored=True)
         return moved
 
     def drive_or_follow(self, run: Run) -> Run:
@@ -206,7 +206,7 @@ class Attempts:
                 home=former.home,
             )
         except (errors.BudgetError, errors.ConfigFileError, errors.JobValueError) as error:
-            _report(services, former, f"{chains.NO_OTHER}: {error}", is_kept=True)
+            _report(services, former, f"{chains.NO_OTHER}: {error}", is_stored=True)
             return None
         finally:
             ledger.release(former.id, services.who)
@@ -224,7 +224,7 @@ class Attempts:
         spec = chains.next_attempt(read_job(former.spec_json), chain, now, spent_usd)
         if isinstance(spec, str):
             if spec:
-                _report(services, former, spec, is_kept=True)
+                _report(services, former, spec, is_stored=True)
             return None
         if self.place_retry is not None:
             return self.place_retry(former, spec)
@@ -281,10 +281,10 @@ def _describe(run: Run, services: Services) -> None:
         _report(services, run, f"the pages in its outputs are not up to date: {error}")
 
 
-def _report(services: Services, run: Run, text: str, *, is_kept: bool = False) -> None:
+def _report(services: Services, run: Run, text: str, *, is_stored: bool = False) -> None:
     """Show the text, and add it to the run's diary if it is to be read later."""
     now = services.clock.now()
     event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
-    if is_kept:
+    if is_stored:
         services.ledger.add_event(event)
     services.screen.report(replace(event, usd=chains.spent_on(services.ledger, run, now)))

@@ -88,13 +88,13 @@ def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     events = [event for event in diary_of(ledger, run) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     outcome = outputs.outcome()
-    refused = "" if continuation_of(ledger, run) else _last_text(events, NO_OTHER)
+    rejected = "" if continuation_of(ledger, run) else _last_text(events, NO_OTHER)
     return Explanation(
         row=row_of(ledger, run, now),
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
         slow_machine=_last_text(events, SLOW_MACHINE),
-        not_retried=refused and f"{refused}; once that has changed: vastrun resume {run.id}",
+        not_retried=rejected and f"{rejected}; once that has changed: vastrun resume {run.id}",
         advice=_advice(ledger, run),
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,

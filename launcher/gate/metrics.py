@@ -92,7 +92,7 @@ def parse_record(line: bytes) -> Mapping[str, Any]:
 
 
 def lost_names(lines: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the names whose last value is no finite number, such as the loss of a program that diverged."""
+    """Return the names whose last value is no finite number, like the loss of a program that diverged."""
     newest: dict[str, object] = {}
     for record in map(parse_record, lines):
         newest |= {name: value for name, value in record.items() if is_printable_name(name)}

@@ -32,7 +32,7 @@ _DETACH_WORDS: Mapping[Phase | None, str] = {
     Phase.RENT: ", once an order that was sent is answered",
     Phase.BOOT: "; the place in a queue is kept",
 }
-"""What else a detach does in a phase."""
+"""Further effects of a detach in a phase."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
 _STOP = Choice(key="s", request=UserRequest.STOP, text="stop")

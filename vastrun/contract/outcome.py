@@ -195,7 +195,7 @@ class MachineReading:
     unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
     """Hosts that answered at the start, and no longer do."""
     limits: Annotated[tuple[Line, ...], MaxLength(16)] = ()
-    """What was used of the limits of processes, open files and locked memory."""
+    """Use of the limits of processes, open files and locked memory."""
     kernel_log: Annotated[tuple[Line, ...], MaxLength(16)] | None = None
     """XIDs of GPUs and kills for lack of memory since the start; None: this machine does not show its log."""
     processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
