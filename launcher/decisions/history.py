@@ -13,7 +13,7 @@ from typing import Literal
 
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Cause, MeasuredRun, Offer, Run
+from vastrun.launcher.core import Cause, MeasuredRun, Offer, Phase, Run
 from vastrun.launcher.core.bills import WATCHED_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
@@ -152,7 +152,7 @@ def blames_host(run: Run) -> bool:
     if not run.is_to_blame or run.meter.is_forgiven:
         return False
     if run.cause is Cause.COMMUNICATION:
-        return run.step == 0
+        return run.failed_in is Phase.BOOT  # measured there; what ranks raise is a text
     return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
 
 

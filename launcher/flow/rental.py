@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, bills, errors
+from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, Verdict, bills, errors
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import Result
+from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import check_deadline, deadline_text, require_in_time
 from vastrun.launcher.decisions.estimates import offer_text, offers_within_limits, price_limit_error
@@ -129,7 +130,13 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     # cluster, which has a place, all nodes are of one offer.
     held = {other.offer.id for other in others if other.offer}
     elsewhere = _offers_ordered_elsewhere(context)
-    return sorted(offers, key=lambda one: one.id in elsewhere or (one.id in held) is not bool(one.place))
+    failed_on = {one.host for one in attempts_until(context.run, ledger.get) if one.verdict is Verdict.FAILED}
+
+    def rank(offer: Offer) -> tuple[bool, bool]:
+        is_taken = offer.id in elsewhere or (offer.id in held) is not bool(offer.place)
+        return is_taken, offer.host in failed_on
+
+    return sorted(offers, key=rank)
 
 
 def _offers_ordered_elsewhere(context: RunContext) -> set[str]:

@@ -62,8 +62,8 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
     ("changes", "blamed"),
     [
         ({"cause": Cause.HOST, "failed_in": Phase.TRAIN}, True),
-        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
-        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
+        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.BOOT}, True),
+        ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
         ({"cause": Cause.OUTPUTS_LOST, "failed_in": Phase.TRAIN}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),

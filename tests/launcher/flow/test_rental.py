@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakebox import Training
 from tests.jobs import train_job
-from tests.launcher.terminal import Market, Terminal
+from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder
@@ -76,8 +76,8 @@ def test_the_newest_run_that_has_steps_counts_where_its_steps_are_the_same_work(
 class CrowdedMarket(Market):
     """At its first order something else is done before it answers."""
 
-    def __init__(self, terminal: Terminal) -> None:
-        super().__init__(terminal.clock, [Training()], usd_per_hour=0.8)
+    def __init__(self, terminal: Terminal, *trainings: Training) -> None:
+        super().__init__(terminal.clock, [*trainings, Training()], usd_per_hour=0.8)
         self.orders: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
@@ -100,3 +100,9 @@ def test_one_that_an_ended_run_had_is_ordered_again(terminal: Terminal) -> None:
     terminal.market = market = CrowdedMarket(terminal)
     assert terminal.launch().exit_code == terminal.launch().exit_code == 0
     assert market.orders == ["offer-1", "offer-1"]
+
+
+def test_a_retry_prefers_a_machine_on_which_the_job_has_not_failed(terminal: Terminal) -> None:
+    terminal.market = market = CrowdedMarket(terminal, CRASH)
+    assert terminal.launch("--set", "retry.signal=1").exit_code == 0
+    assert market.orders == ["offer-1", "offer-2"]
