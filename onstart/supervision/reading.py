@@ -28,6 +28,7 @@ from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
+from vastrun.onstart.supervision.xids import watch_xids
 
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""
@@ -39,14 +40,19 @@ _MAX_LOG_RECORDS, _MAX_LOG_RECORD_BYTES, _MAX_LOG_LINES = 10_000, 8192, 16
 _IN_LOG = (b"NVRM: Xid", b"oom-kill:", b"Killed process")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
-_GPUS, _CUDA = "gpus", "cuda"
+_GPUS, _CUDA, _XIDS = "gpus", "cuda", "xids"
 
 
 class MachineReadings:
     """Measures the machine from the start of the ranks until they have ended."""
 
     def __init__(
-        self, box: Path, job: Job, environ: Mapping[str, str] = os.environ, log: str = "/dev/kmsg"
+        self,
+        box: Path,
+        job: Job,
+        environ: Mapping[str, str] = os.environ,
+        log: str = "/dev/kmsg",
+        nvml: str = "libnvidia-ml.so.1",
     ) -> None:
         self._log = _kernel_log(log)
         self._box, self._kills = box, MemoryKills(box=box)
@@ -55,9 +61,9 @@ class MachineReadings:
         needs = JobNeeds(gpus=job.gpus, torch=job.program.torch is not None)
         self._gpus = {_GPUS: partial(gpu_faults, needs)} if job.gpus else {}
         # Slow, and needed only for a comparison: nothing waits for it.
-        self._before = _Probes(
-            {**self._gpus, **{host: partial(_connect, host) for host in _hosts(job, environ)}}
-        )
+        xids = {_XIDS: partial(watch_xids, nvml)} if job.gpus and self._log is None else {}
+        hosts = {host: partial(_connect, host) for host in _hosts(job, environ)}
+        self._before = _Probes({**self._gpus, **xids, **hosts})
 
     def look(self) -> bool:
         """Note what may have passed when a process has ended, every second; tell whether a disk was full."""
@@ -69,8 +75,10 @@ class MachineReadings:
         """Measure the machine, within 3 seconds."""
         self.look()
         before = dict(self._before.found)
-        hosts = [key for key in before if key != _GPUS]
+        hosts = [key for key in before if key not in (_GPUS, _XIDS)]
         probes: dict[str, Callable[[], Any]] = {host: partial(_connect, host) for host in hosts}
+        if _XIDS in before:
+            probes[_XIDS] = before[_XIDS]
         if _GPUS in before:
             probes |= {**self._gpus, _CUDA: driver_cuda}
         now = _Probes(probes).within(TAKE_S)
@@ -86,7 +94,7 @@ class MachineReadings:
             reachable=tuple(host for host in hosts if host in now),
             unreachable=tuple(host for host in hosts if host not in now),
             limits=tuple(self._limits())[-_MAX_LIMITS:],
-            kernel_log=tuple(islice(_noted(self._log), _MAX_LOG_LINES)) if self._log else None,
+            kernel_log=tuple(islice(_noted(self._log), _MAX_LOG_LINES)) if self._log else now.get(_XIDS),
             processes=tuple(
                 LeftProcess(pid=pid, parent=parent, name=name)
                 for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]

@@ -197,7 +197,8 @@ class MachineReading:
     limits: Annotated[tuple[Line, ...], MaxLength(16)] = ()
     """Use of the limits of processes, open files and locked memory."""
     kernel_log: Annotated[tuple[Line, ...], MaxLength(16)] | None = None
-    """XIDs of GPUs and kills for lack of memory since the start; None: this machine does not show its log."""
+    """XIDs of GPUs and kills for lack of memory since the start, of the kernel's log, or the XIDs of NVML; None:
+    this machine shows neither."""
     processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
 
 

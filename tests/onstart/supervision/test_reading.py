@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,32 @@ def test_of_the_kernels_log_the_first_xids_and_kills_since_the_start_are_told(bo
     assert found.kernel_log is not None
     assert found.kernel_log[:2] == (XID, KILL)
     assert (len(found.kernel_log), max(map(len, found.kernel_log))) == (16, 1000)
+
+
+NVML = """
+#include <stdint.h>
+typedef struct { void *device; unsigned long long type, xid; } Event;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlEventSetCreate(void **set) { *set = (void *)7; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned gpu, void **device)
+{ *device = (void *)((uintptr_t)1 << 40 | gpu); return 0; }
+int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set)
+{ return types == 8 && set == (void *)7 ? 0 : 2; }
+int nvmlEventSetWait(void *set, Event *event, unsigned ms)
+{ static int left = 2; if (!left) return 10; event->xid = 80 - left--;
+return nvmlDeviceGetHandleByIndex_v2(1, &event->device); }
+"""
+"""Has two GPUs, of which GPU 1 reports two XIDs."""
+
+
+@pytest.mark.needs("g++")
+def test_where_the_kernels_log_is_not_shown_nvml_tells_the_xids(box: Path) -> None:
+    (box / "nvml.c").write_text(NVML)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", box / "nvml.so", box / "nvml.c"], check=True)
+    (box / layout.JOB).write_text(json.dumps(job_of(gpus=1)))
+    readings = MachineReadings(box, Job.read(box), log="/no/such/log", nvml=str(box / "nvml.so"))
+    assert eventually(lambda: readings.take().kernel_log) == ("XID 78 on GPU 1", "XID 79 on GPU 1")
 
 
 @pytest.mark.parametrize("log", ["/no/such/log", "/"])
