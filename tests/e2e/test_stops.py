@@ -1,5 +1,6 @@
 """Programs of the user's own that are stopped, from the command line to the verdict."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -111,3 +112,16 @@ def test_a_program_killed_by_a_signal_is_restarted_whatever_started_it(
     done = terminal.type("launch", job, *WITH_STUB_TORCH)
     assert done.exit_code == 0, done.err
     assert f"the ranks were restarted once, after: rank 0 was killed by SIGKILL{code}\n" in done.out
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_status_says_of_a_rank_that_has_ended_that_it_has(terminal: Terminal) -> None:
+    waits = "import os, time; time.sleep(99 * int(os.environ['RANK']))"
+    launch = terminal.start("launch", write_job(terminal.folder, waits, ranks="2"))
+    launch.shows("  train ")
+    ended = re.compile(r"^ *0 +- .* ended$", re.MULTILINE)
+    shown = eventually(lambda: (out := terminal.type("status", "last").out) and ended.search(out) and out)
+    assert re.search(r"^ *1 +[0-9]+ .* [0-9.]+ ?[ms]", shown, re.MULTILINE), shown
+    terminal.type("stop", "last", "--now")
+    launch.end()
