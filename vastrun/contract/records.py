@@ -343,10 +343,10 @@ def read_small(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         os.close(fd)
 
 
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write `text` to `path` so that a reader sees the old file or the new one, never a part of it.
+def write_atomically(path: Path, *texts: str, durable: bool = True) -> None:
+    """Write texts to `path` so that a reader sees the old file or the new one, never a part of it.
 
-    Creates the folder if it is missing. With `durable` it returns only when the text is on the disk, which
+    Creates the folder if it is missing. With `durable` it returns only when they are on the disk, which
     can take seconds on a busy one. Raises OSError, after which the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -354,7 +354,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(texts)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -365,4 +365,4 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write a JSON value and a line break with `write_atomically`. Raises ValueError for NaN; OSError."""
-    write_atomically(path, json.dumps(value, allow_nan=False) + "\n", durable=durable)
+    write_atomically(path, json.dumps(value, allow_nan=False), "\n", durable=durable)
