@@ -247,6 +247,7 @@ def conclude(
         reading=observed.reading,
         packages=evidence.installed_packages(),
         printed_errors=evidence.printed_errors(box, job, diagnosis),
+        nested_ranks=observed.nested_ranks,
         stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,

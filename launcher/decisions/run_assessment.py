@@ -180,6 +180,8 @@ def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
     if outcome.printed_errors:
         text = f"WARNING: {'; '.join(outcome.printed_errors[:3])}"
         proofs += [Proof(name="errors", holds=True, text=text)]
+    if outcome.nested_ranks:
+        proofs += [Proof(name="launcher", holds=True, text=f"WARNING: {outcome.nested_ranks}")]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]

@@ -85,6 +85,8 @@ class ObservedLaunch:
     """Measured here once a rank had failed or a file system was full; None: neither."""
     idle_gpus: outcome.IdleGpus | None = None
     """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
+    nested_ranks: str = ""
+    """Ranks that a rank started; empty: none were seen."""
     this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[TimedRankEnd, ...] = ()
     """Ends of the ranks of the other nodes."""

@@ -216,7 +216,9 @@ class Snapshots:
         ways = look.ways
         self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
         links = {n: (key, sums[n].sha256) for n, key in linked.items() if n in sums}
-        self._linked[step] = {n: self._stored.get(n, link) for n, link in links.items()}  # shares their memory
+        self._linked[step] = {
+            n: self._stored.get(n, link) for n, link in links.items()
+        }  # shares their memory
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
     def _take(self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, Key]) -> None:

@@ -91,6 +91,7 @@ def run_ranks(
         steps_needed=job.success.steps if job.success else None,
         reading=watch.reading,
         idle_gpus=watch.gpus.longest if watch.gpus else None,
+        nested_ranks=watch.nested_ranks,
     )
     return add_peer_observations(box, observed, peers)
 
@@ -119,8 +120,9 @@ class Watch:
     """Step that every rank here had reached by then."""
     _since: dict[str, float] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
+    nested_ranks: str = ""
+    """Ranks that a rank started; empty: none were seen."""
     _reports: int = 0
-    _warned: bool = False
 
     def until_over(self) -> None:
         """Return when the agent has exited, or when there is nothing more to wait for."""
@@ -172,18 +174,18 @@ class Watch:
         """
         self._reports += 1
         world = self.launch.world_size * self.peers.this_node.nodes
-        looks = not self._warned and (self._reports < 60 or not self._reports & (self._reports - 1))
+        looks = not self.nested_ranks and (self._reports < 60 or not self._reports & (self._reports - 1))
         if world == 1 or self.job.program.keeps_records or not looks:
             return
         for process in processes:
             if process.exit_code is None and (ranks := ranks_below(process.pid)):
                 name, values = min(ranks.items())
-                self.log.say(
-                    f"WARNING: rank {process.rank} started processes that are ranks themselves ({name}="
+                self.nested_ranks = (
+                    f"rank {process.rank} started processes that are ranks themselves ({name}="
                     f"{', '.join(sorted(values))}): {world} ranks may mean {world} whole trainings; leave "
                     "out the program's own launcher, or set ranks: 1"
                 )
-                self._warned = True
+                self.log.say(f"WARNING: {self.nested_ranks}")
                 return
 
     def _is_over(

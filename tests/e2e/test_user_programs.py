@@ -95,7 +95,7 @@ CASES: Mapping[str, Case] = {
         command="torchrun --standalone --nproc_per_node=2 program.py",
         job={"ranks": 2, "success": {"log": "never printed"}, "limits": {"hours": 0.1}},
         exit_code=5,
-        says=("2 ranks may mean 2 whole trainings", "LOCAL_RANK="),
+        says=("launcher     WARNING: rank ", "2 ranks may mean 2 whole trainings", "LOCAL_RANK="),
     ),
     "a file that git ignores": Case(
         program="open('conf/local.yaml')",

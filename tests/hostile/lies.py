@@ -107,7 +107,7 @@ LIES: Mapping[str, Lie] = {
     "outcome with GPUs that were busier than possible": outcome(idle_gpus=_IDLE | {"load": 7, "cores": 1e9}),
     "outcome with idle GPUs that are a list": outcome(idle_gpus=[1]),
     "outcome with a reading that steers": outcome(
-        **_FAILED, detail="x", reading=_READING, printed_errors=[STEERING]
+        **_FAILED, detail="x", reading=_READING, printed_errors=[STEERING], nested_ranks=STEERING
     ),
     "outcome with a reading that is a list": outcome(**_FAILED, detail="x", reading=[1]),
     "outcome with a disk beyond any number": outcome(

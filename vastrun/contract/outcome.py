@@ -197,8 +197,8 @@ class MachineReading:
     limits: Annotated[tuple[Line, ...], MaxLength(16)] = ()
     """Use of the limits of processes, open files and locked memory."""
     kernel_log: Annotated[tuple[Line, ...], MaxLength(16)] | None = None
-    """XIDs of GPUs and kills for lack of memory since the start, of the kernel's log, or the XIDs of NVML; None:
-    this machine shows neither."""
+    """XIDs and kills for lack of memory in the kernel's log since the start, or the XIDs of NVML; None: this
+    machine shows neither."""
     processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
 
 
@@ -333,6 +333,8 @@ class Outcome:
     """Versions of Python and of its packages at the end, by name; None: not recorded."""
     printed_errors: Annotated[tuple[Line, ...], MaxLength(100)] = ()
     """Tracebacks that the ranks of a program printed, which then all exited 0."""
+    nested_ranks: Line = ""
+    """Ranks that a rank started, which may train the whole each; empty: none were seen."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()
     """All starts of the ranks on this box, the last included."""
 

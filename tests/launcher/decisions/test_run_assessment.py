@@ -223,10 +223,13 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
 def test_tracebacks_and_lost_metrics_of_a_command_that_succeeded_are_warnings() -> None:
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 tracebacks",))
+    assert found.outcome is not None
+    found = replace(found, outcome=replace(found.outcome, nested_ranks="rank 0 started ranks"))
     assessment = assess_run(replace(found, lost_metrics=("loss",)), replace(command_job(), ranks=2))
     assert assessment.cause is None
     texts = {proof.name: proof.text for proof in assessment.proofs}
     assert texts["errors"].startswith("WARNING: rank 0")
+    assert texts["launcher"] == "WARNING: rank 0 started ranks"
     assert texts["metrics"] == "WARNING: not a finite number at the end: loss"
 
 

@@ -235,6 +235,7 @@ def test_a_launcher_within_several_ranks_is_named(launch: Launcher) -> None:
     run = launch("time.sleep(2.5)", command=shell(two), ranks=2)
     assert run.outcome().reason == "finished"
     (warning,) = (line for line in run.log() if "WARNING" in line)
+    assert run.outcome().nested_ranks in warning
     assert "2 ranks may mean 2 whole trainings" in warning
     assert "MY_RANK=0, 1" in warning
 
