@@ -127,17 +127,19 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, observed, diagnosis, history, before), decision, stop, log)
-    return replace(outcome, restored=_restored(box, snapshots.restored_step, log), ended_at=time.time())
+    return replace(outcome, restored=_restored(box, snapshots, log), ended_at=time.time())
 
 
-def _restored(box: Path, step: int | None, log: MergedLog) -> RestoredSnapshot | None:
-    """Return where a program that was restored at that step began; a later start than it had to is said."""
-    if step is None:
+def _restored(box: Path, snapshots: ProgramSnapshots, log: MergedLog) -> RestoredSnapshot | None:
+    """Return how a program that was restored began; a warning that it began anew is said."""
+    if (step := snapshots.restored_step) is None:
         return None
-    first = evidence.first_reported_step(box)
-    if first is not None and first < step:
-        log.say(f"WARNING: restored at step {step}, and the program began at step {first}")
-    return RestoredSnapshot(step=step, first_step=first)
+    restored = RestoredSnapshot(
+        step=step, first_step=evidence.first_reported_step(box), read=snapshots.read_file()
+    )
+    if restored.has_begun_anew:
+        log.say(restored.text)
+    return restored
 
 
 def _keep_native_stacks(

@@ -192,10 +192,8 @@ def _snapshots(outcome: Outcome, spec: JobSpec) -> Iterator[Proof]:
     """Yield what is known of the state that a command left, and of the one with which it began."""
     if spec.command is None:
         return
-    restored, first = (outcome.restored.step, outcome.restored.first_step) if outcome.restored else (0, None)
-    if restored and first is not None:
-        text = f"restored at step {restored}, and the program began at step {first}"
-        yield Proof(name="continued", holds=True, text=text if first >= restored else f"WARNING: {text}")
+    if outcome.restored is not None and (text := outcome.restored.text):
+        yield Proof(name="continued", holds=True, text=text)
     if outcome.checkpoint is not None:
         intact = "is intact" if outcome.checkpoint.intact else "is damaged on the machine"
         disks = outcome.reading.file_systems if outcome.reading and outcome.printed_errors else ()

@@ -173,6 +173,10 @@ class FolderWatch:
     survivors: set[str] = field(default_factory=set)
     """Logs and databases."""
     last: Look = field(default_factory=lambda: Look(files={}))
+    unread: set[str] = field(default_factory=set)
+    """Restored files that the program has not read yet, as far as their times show that."""
+    read: list[str] = field(default_factory=list)
+    """Restored files that it has read."""
     _first: Mapping[str, Key] = field(default_factory=dict)
     """Before the program started."""
     _replaced: set[str] = field(default_factory=set)
@@ -263,6 +267,9 @@ class FolderWatch:
                 path = sys.intern(f"{place}/{name}")
                 former = self.last.files.get(path)
                 state = FileState.of(stat, former)
+                if path in self.unread and self._first[path][4] == stat.st_mtime_ns != stat.st_atime_ns:
+                    self.unread.remove(path)
+                    self.read.append(path)
                 # Without a record nobody knows what of the code is the program's.
                 is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
                 if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):

@@ -117,6 +117,17 @@ class Restore:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             self.say(f"snapshot: {', '.join(left[:3])}{more} not restored: {why}")
 
+    def unread(self) -> list[str]:
+        """Return the restored files whose access times will show that they were read; none where none do."""
+        probe, found = self.box / ".read.part", list[str]()
+        probe.write_bytes(b"x")
+        os.utime(probe, ns=(0, 0))
+        if probe.read_bytes() and probe.stat().st_atime_ns:
+            stats = {name: (self.box / name).lstat() for name in self.files if name not in self._left}
+            found = [name for name, stat in stats.items() if stat.st_atime_ns == stat.st_mtime_ns]
+        probe.unlink()
+        return found
+
     def _file(self, name: str, file: FileChecksum) -> None:
         target, source = self.box / name, self.checkpoint / file.path
         if not self._may_restore(name) or _begins_with(target, file):
@@ -231,6 +242,8 @@ class ProgramSnapshots:
     restored_step: int | None = None
     """The program's step in the snapshot that was put back before its first start, 0 if unknown; None: none
     was."""
+    are_reads_seen: bool = False
+    """True when a program that reads what was put back before its first start is seen to do so."""
     _bases: tuple[str | None, ...] = ()
     """The newest calm snapshot at each start so far; None: there was none."""
 
@@ -259,6 +272,7 @@ class ProgramSnapshots:
         if watcher is None:
             return ""
         folders, stored, found = (self.box / layout.CHECKPOINTS, self.box / layout.RESUME), "", None
+        unread = list[str]()
         calm = [path for folder in folders for path in newest_first(folder) if SnapshotState.of(path).is_calm]
         base = str(calm[0]) if calm else None
         if watcher.is_torn or not self._bases or base == self._bases[-1]:
@@ -271,12 +285,14 @@ class ProgramSnapshots:
             own.put_back(watcher.written_files() if start else ())
             stored = own.resume
             step = own.state.step
-            self.restored_step = self.restored_step if start else step
+            if not start:
+                unread = own.unread() if stored in ("", f"{self.box / own.state.resume}") else []
+                self.restored_step, self.are_reads_seen = step, bool(unread)
             saved = f", saved at step {step}" if step else ""
             self.say(f"snapshot {found[0].name} is restored: {how_many(len(own.files), 'file')}{saved}")
         for name in watcher.half_written if found is None else ():
             move_aside(self.box, name, self.say)
-        watcher.begin(is_restored=found is not None)
+        watcher.begin(is_restored=found is not None, unread=unread)
         newest = watcher.newest_checkpoint()
         return self._resume(stored or (str(self.box / newest) if newest else ""), found)
 
@@ -296,6 +312,13 @@ class ProgramSnapshots:
         if path:
             self.say(f"VASTRUN_RESUME={os.path.relpath(path, self.box)}")
         return path
+
+    def read_file(self) -> str | None:
+        """Return the largest restored file that the program has read; empty: it read none; None: unknown."""
+        read = self.watcher.read_files if self.watcher is not None else ()
+        sizes = {name: (self.box / name).stat().st_size for name in read if (self.box / name).exists()}
+        largest = max(sizes, key=sizes.__getitem__, default="")
+        return printable(largest) if self.are_reads_seen else None
 
     @contextmanager
     def watching(self) -> Iterator[None]:

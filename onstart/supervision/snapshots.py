@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
@@ -99,15 +99,22 @@ class Snapshots:
         path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step, self._step))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
 
-    def begin(self, *, is_restored: bool = False) -> None:
+    @property
+    def read_files(self) -> Sequence[str]:
+        """Return the restored files that the program has read, before a snapshot read them itself."""
+        return self._watch.read
+
+    def begin(self, *, is_restored: bool = False, unread: Iterable[str] = ()) -> None:
         """Record the files before the program starts: they are no news.
 
-        A snapshot that was restored is as good as a new one: the next is due `every_s` later.
+        A snapshot that was restored is as good as a new one: the next is due `every_s` later. `unread`: files
+        whose times will show that they were read.
         """
         self._stored_at = math.inf if is_restored else self._stored_at
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
         self._watch.begin()
+        self._watch.unread = {*unread}
         self._calm_files = self._watch.last.files
         self._known = _keys_of(self._calm_files)
         self.half_written, self.is_torn = (), False
@@ -212,6 +219,7 @@ class Snapshots:
                 self._report_once(f"snapshot: cannot be stored: {error}")
             raise NoSnapshotError(str(error)) from error
         self._step, self._calm_step = step, step if is_calm else self._calm_step
+        self._watch.unread.clear()  # they were read for their checksums
         self._known = _keys_of(look.files)
         ways = look.ways
         self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}

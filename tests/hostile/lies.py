@@ -109,6 +109,8 @@ LIES: Mapping[str, Lie] = {
     "outcome with a reading that steers": outcome(
         **_FAILED, detail="x", reading=_READING, printed_errors=[STEERING], nested_ranks=STEERING
     ),
+    "outcome with a restored file that steers": outcome(restored={"step": 3, "read": MARKUP}),
+    "outcome with a restored file that is a number": outcome(restored={"step": 3, "read": 7}),
     "outcome with a reading that is a list": outcome(**_FAILED, detail="x", reading=[1]),
     "outcome with a disk beyond any number": outcome(
         **_FAILED, detail="x", reading={"at": 1, "file_systems": [{"path": "/", "size": 1e300, "free": -1}]}

@@ -229,6 +229,23 @@ class RestoredSnapshot:
     """The program's step when it saved that state; 0: unknown."""
     first_step: Step | None = None
     """The first step that the program reported after it; None: it reported none."""
+    read: Line | None = None
+    """The largest of its files that the program read before the next snapshot; empty: none; None: unknown."""
+
+    @property
+    def has_begun_anew(self) -> bool:
+        """Tell whether the program began anew, by its steps or, where it reports none, by what it read."""
+        return self.first_step < self.step if self.step and self.first_step is not None else self.read == ""
+
+    @property
+    def text(self) -> str:
+        """Return what is known of how the program began; empty: nothing."""
+        text = (
+            "" if self.read is None else f"the program read {self.read or 'no file of the restored snapshot'}"
+        )
+        if self.step and self.first_step is not None:
+            text = f"restored at step {self.step}, and the program began at step {self.first_step}"
+        return f"WARNING: {text}" if self.has_begun_anew else text
 
 
 @dataclass(frozen=True, kw_only=True)

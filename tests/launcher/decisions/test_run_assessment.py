@@ -177,18 +177,20 @@ def test_a_success_says_what_it_survived_and_a_new_stage_is_no_restart(reasons: 
 
 
 @pytest.mark.parametrize(
-    ("step", "first", "text"),
+    ("step", "first", "read", "text"),
     [
-        (20, 21, "restored at step 20, and the program began at step 21"),
-        (20, 1, "WARNING: restored at step 20, and the program began at step 1"),
-        (20, None, None),
-        (0, 21, None),
+        (20, 21, "", "restored at step 20, and the program began at step 21"),
+        (20, 1, "a.pt", "WARNING: restored at step 20, and the program began at step 1"),
+        (20, None, None, None),
+        (0, 21, None, None),
+        (0, 21, "code/a.pt", "the program read code/a.pt"),
+        (20, None, "", "WARNING: the program read no file of the restored snapshot"),
     ],
 )
 def test_a_restored_command_that_began_anew_has_a_warning(
-    step: int, first: int | None, text: str | None
+    step: int, first: int | None, read: str | None, text: str | None
 ) -> None:
-    restored = RestoredSnapshot(step=step, first_step=first)
+    restored = RestoredSnapshot(step=step, first_step=first, read=read)
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", restored=restored, checkpoint=None, checks=checks)
     spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)

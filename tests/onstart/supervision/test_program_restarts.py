@@ -174,22 +174,28 @@ def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
     """
     outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
     assert outcome.reason == "finished", second.log()
-    assert outcome.restored == RestoredSnapshot(step=5, first_step=begins)
+    assert outcome.restored is not None
+    assert (outcome.restored.step, outcome.restored.first_step) == (5, begins)
     warning = f"supervisor WARNING: restored at step 5, and the program began at step {begins}"
     assert (warning in second.log()) == is_warned
 
 
-def test_a_restored_program_that_reports_no_steps_is_told_as_restored(
-    launched: list[Launched], tmp_path: Path
+@pytest.mark.parametrize(("loads", "read"), [("", ""), ("Path('state.bin').read_bytes()", "code/state.bin")])
+def test_of_a_restored_program_that_reports_no_steps_it_is_told_what_it_read(
+    loads: str, read: str, launched: list[Launched], tmp_path: Path
 ) -> None:
-    saves = """
+    saves = f"""
         import time
-        if not Path("state.bin").exists():
+        if Path("state.bin").exists():
+            {loads or "pass"}
+        else:
             Path("state.bin").write_bytes(b"weights")
             time.sleep(60)
     """
     outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
-    assert outcome.restored == RestoredSnapshot(step=0), second.log()
+    assert outcome.restored == RestoredSnapshot(step=0, read=read), second.log()
+    warning = "supervisor WARNING: the program read no file of the restored snapshot"
+    assert (warning in second.log()) is not bool(read)
 
 
 def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
