@@ -62,11 +62,11 @@ def pytest_configure() -> None:
     ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
     """
     gc.disable()
-    # How long an example takes is a benchmark's business: a busy computer fails no test. CI tries more.
+    # How long an example takes is a benchmark's business: a busy computer fails no test.
     settings.register_profile(
         "patient",
         settings(),
-        max_examples=50 if "CI" in os.environ else 25,
+        max_examples=25,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import LONGEST_S
 
 CONFTEST = """
@@ -84,6 +86,7 @@ def test_in_ci_a_missing_part_is_an_error(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in said
 
 
+@pytest.mark.slow
 def test_without_integration_no_system_is_needed_and_with_it_missing_ones_are_named(tmp_path: Path) -> None:
     without = run(tmp_path, "-m", "not integration", tests=OF_SYSTEMS)
     assert "1 passed, 2 deselected" in without

@@ -72,4 +72,6 @@ def confirmed(run: Run, own: TrafficMeasure) -> Run:
     meter = run.meter
     down_gb = min(meter.down_gb, max(own.down_gb, own.box_down_gb))
     up_gb = min(meter.up_gb, max(own.up_gb, own.box_up_gb))
+    if (down_gb, up_gb) == (meter.down_gb, meter.up_gb):
+        return run
     return replace(run, meter=replace(meter, down_gb=down_gb, up_gb=up_gb))

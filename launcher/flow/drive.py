@@ -198,7 +198,7 @@ def _advance(context: RunContext, end: PhaseResult) -> None:
         changes |= {"ended_at": now}
     if end.result is not Result.OK:
         how = end.cause if end.cause is Cause.PRUNED else end.result  # which is no failure
-        context.report(f"{how}: {end.detail}")
+        context.report(f"{end.detail}; trying again" if again else f"{how}: {end.detail}")
     context.save(**changes)
     if again:
         context.wait(min(60.0, 2.0**context.run.destroy_tries))

@@ -206,7 +206,7 @@ class RunMachines:
     def note_answer(self) -> None:
         """Record that the machine answered; report it where it did not before."""
         meter, now = self._state.run.meter, self._state.now()
-        if meter.silent:
+        if meter.silent and meter.absent_at is None:  # the files of one that is gone may be on another disk
             silent_s = now - (meter.answered_at or now)
             self._state.report(f"the machine answers again, after {silent_s / 60:.1f} min")
         self._answered_at = now

@@ -71,7 +71,8 @@ def unpacked(terminal: Terminal) -> None:
             archive.extractall(path.with_suffix(".unpacked"))  # Python 3.11.2 knows no filter
 
 
-@pytest.mark.parametrize("ends", ["well", pytest.param("badly", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_secret_from_a_command_is_in_nothing_that_a_run_leaves_behind(
     ends: str, rented: Terminal, vast: VastEmulator, vault: Vault
 ) -> None:

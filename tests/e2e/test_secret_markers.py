@@ -17,7 +17,6 @@ import pytest
 
 from tests.e2e.terminal import STUB_TORCH, Terminal
 from tests.onstart.transfer.file_server import FileServer, serving
-from tests.slow import slow
 
 CONTENT = b"1 2 3\n" * 1000
 PLACES = (
@@ -220,13 +219,9 @@ def contents(content: bytes) -> Iterator[bytes]:
                     yield from contents(file.read())
 
 
-@pytest.mark.parametrize(
-    ("provider", "ends"),
-    [
-        ("local", "well"),
-        *slow(("local", "badly"), ("local", "before it starts"), ("vast", "well"), ("vast", "badly")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["well", "badly", "before it starts"])
+@pytest.mark.parametrize("provider", ["local", "vast"])
 def test_no_marker_is_in_what_is_written_or_shown(
     provider: str, ends: str, rented: Terminal, server: FileServer
 ) -> None:

@@ -13,6 +13,7 @@ from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
+from tests.slow import slow
 from tests.waiting import eventually
 from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 
@@ -94,7 +95,7 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert charged == pytest.approx(meter.total_usd, abs=ROUNDED_USD)
 
 
-@pytest.mark.parametrize("has_sdk", [True, False])
+@pytest.mark.parametrize("has_sdk", [True, *slow((False,))])
 def test_the_whole_way_is_the_same_with_and_without_vast_s_own_package(
     rented: Terminal, vast: VastEmulator, tmp_path: Path, has_sdk: bool
 ) -> None:

@@ -25,6 +25,7 @@ from tests.hostile.lies import LIES as OTHER_LIES
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
+from tests.slow import slow
 from vastrun.contract.checkpoint_folder import verify
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Cause
@@ -62,7 +63,8 @@ SHARE = 1 if "FUZZ" in os.environ else 4
 
 def _rows() -> Iterator[ParameterSet]:
     for number, name in enumerate(LIES):
-        yield pytest.param(name, "train", waits)
+        # Half of them: a launch with each takes seconds.
+        yield pytest.param(name, "train", waits, marks=[pytest.mark.slow] * (number % 2))
         for other, (since, asks) in enumerate(OTHERS):
             if (number + other) % SHARE == 0:
                 yield pytest.param(name, since, asks, marks=pytest.mark.slow)
@@ -99,7 +101,9 @@ def test_an_unread_lie_comes_to_a_good_end_later(name: str, later: tuple[str, ..
 CLAIMS = [name for name in LIES if name.startswith(("lease that ends", "clock ", "step "))]
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize(
+    "name", [*CLAIMS[::4], *slow(*((name,) for name in CLAIMS if name not in CLAIMS[::4]))]
+)
 def test_no_lie_lengthens_a_limit(name: str, tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], "train", Training(seconds=1e6, obeys=False))
     launched = terminal.launch("--set", "limits.hours=0.03")

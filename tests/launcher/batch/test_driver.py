@@ -101,6 +101,7 @@ def test_a_batch_ends_when_its_budget_has_no_room_for_another_run(world: BatchWo
     assert world.verdicts()["None"] > 0 and world.market.rented == 0
 
 
+@pytest.mark.slow
 def test_bills_that_come_while_a_batch_goes_on_free_what_was_held_of_its_budget(world: BatchWorld) -> None:
     def settle() -> None:
         """Everything was much cheaper than was counted."""

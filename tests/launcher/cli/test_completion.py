@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
 from tests.runs import ended_run
+from tests.slow import slow
 from tests.waiting import LONGEST_S
 from vastrun.launcher.cli import cli
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -74,15 +75,17 @@ def test_an_older_click_is_to_be_upgraded_for_powershell() -> None:
 @pytest.mark.parametrize(
     ("words", "word", "expected"),
     [
-        ("vastrun ", 1, {"launch", "status", "why"}),
-        ("vastrun la", 1, {"launch"}),
-        ("vastrun why ", 2, {"last", *NAMES}),
         ("vastrun why calm-", 2, {"calm-heron-3f1a", "calm-lynx-00ff"}),
-        ('vastrun why "wit', 2, {"witty-owl-9b2c"}),
-        ("vastrun stop last --reason 'enough  seen' --n", 5, {"--now"}),
         ("vastrun launch 'my job.yaml' --de", 3, {"--detach"}),
-        ("vastrun completion p", 2, {"powershell"}),
-        ("vastrun why nothing-like-this", 2, set()),
+        *slow(
+            ("vastrun ", 1, {"launch", "status", "why"}),
+            ("vastrun la", 1, {"launch"}),
+            ("vastrun why ", 2, {"last", *NAMES}),
+            ('vastrun why "wit', 2, {"witty-owl-9b2c"}),
+            ("vastrun stop last --reason 'enough  seen' --n", 5, {"--now"}),
+            ("vastrun completion p", 2, {"powershell"}),
+            ("vastrun why nothing-like-this", 2, set()),
+        ),
     ],
 )
 def test_powershell_is_offered_what_bash_is(state: Path, words: str, word: int, expected: set[str]) -> None:

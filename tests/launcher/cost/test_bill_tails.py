@@ -13,6 +13,7 @@ from tests.emulators.clock import Clock
 from tests.jobs import train_job
 from tests.offers import rtx_4090
 from tests.runs import a_run
+from tests.slow import slow
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Instance, MeasuredRun, Phase, Run, bills, runs
 from vastrun.launcher.cost.reconciliation import SETTLEMENT_S, bill_of, reconcile, settled_cost
@@ -99,7 +100,7 @@ def _row(run: Run, *, is_idle: bool) -> Instance:
     )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *slow((2,))])
 def test_the_ledger_is_never_below_the_bill_and_is_the_bill_once_that_is_settled(seed: int) -> None:
     market = Market.of(seed)
     ended = [market.ended_run(number) for number in range(1, RUNS + 1)]

@@ -12,6 +12,7 @@ from tests.fakes import PRICE, FakeProvider
 from tests.launcher.faults import KILL_IN, Fault, Killed
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
+from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Instance, Phase, bills
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
@@ -35,7 +36,7 @@ def cost_more(market: FakeProvider) -> None:
     market.overpriced = hosts(1)
 
 
-@pytest.mark.parametrize("misbehave", [load_for_ever, have_other_gpus, cost_more])
+@pytest.mark.parametrize("misbehave", [*slow((load_for_ever,)), have_other_gpus, cost_more])
 def test_another_machine_is_taken_when_one_never_gets_ready(
     terminal: Terminal, misbehave: Callable[[FakeProvider], None]
 ) -> None:

@@ -79,6 +79,7 @@ def test_an_image_that_only_the_host_s_log_names_is_not_the_host_s_fault(termina
     assert f"it does not start; its host's log says: {MANIFEST}" in shown
 
 
+@pytest.mark.slow
 def test_a_boot_that_timed_out_is_explained_too(terminal: Terminal) -> None:
     run, _ = launch(terminal, f"{MANIFEST}\n", unexplained=False)
     assert run.cause is Cause.USER_ERROR

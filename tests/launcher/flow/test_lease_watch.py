@@ -43,6 +43,7 @@ def test_a_look_at_a_detached_run_arms_its_lease_again(terminal: Terminal) -> No
     assert terminal.market.bill_usd <= 3.0
 
 
+@pytest.mark.slow
 def test_a_launcher_that_goes_on_with_the_run_arms_its_lease_again(terminal: Terminal) -> None:
     terminal.at(2, lambda: setattr(terminal.market, "cut_off", True))
     terminal.at(2 * LIFE_S, lambda: setattr(terminal.market, "cut_off", False))

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
+from tests.slow import slow
 from vastrun.launcher.core import ExtraRates, Instance, RentalOrder
 from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainError
 
@@ -71,7 +72,7 @@ def check(terminal: Terminal) -> None:
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 
-@pytest.mark.parametrize("later_s", [0, 1, 10, 100, 200])
+@pytest.mark.parametrize("later_s", [0, *slow((1,), (10,), (100,)), 200])
 def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, later_s: float) -> None:
     twice(terminal).later_s = later_s
     assert terminal.launch().exit_code == 0
@@ -170,6 +171,7 @@ class GhostMarket(Market):
     newest: Instance | None = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_charged(
     terminal: Terminal, by_id: bool

@@ -81,8 +81,10 @@ def bank(terminal: Terminal) -> Bank:
     return terminal.market
 
 
-@pytest.mark.parametrize("account", ["10002", None])
-@pytest.mark.parametrize("command", [("resume", "last"), ("stop", "--now", "last"), ("wait", "last")])
+@pytest.mark.parametrize("account", ["10002", *slow((None,))])
+@pytest.mark.parametrize(
+    "command", [("resume", "last"), *slow((("stop", "--now", "last"),), (("wait", "last"),))]
+)
 def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_the_run_stays_open(
     terminal: Terminal, account: str | None, command: tuple[str, ...]
 ) -> None:
@@ -178,6 +180,7 @@ class ForgetfulBank(Bank):
         return super()._checked()
 
 
+@pytest.mark.slow
 def test_a_key_that_is_refused_again_much_later_is_tried_again_as_before(terminal: Terminal) -> None:
     terminal.market = ForgetfulBank(terminal.clock, Training(seconds=2000), after_s=[300, 1200])
     end = terminal.launch()
@@ -194,6 +197,7 @@ def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_renting(terminal
     assert terminal.ledger.runs(open_only=True) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_s", [-3600.0, 86_400.0, *slow((3600.0,), (30.0,))])
 def test_a_clock_that_was_set_between_two_launchers_changes_no_bill(terminal: Terminal, by_s: float) -> None:
     desk = terminal.clock = DesksClock(terminal.clock)

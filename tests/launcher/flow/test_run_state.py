@@ -9,6 +9,7 @@ from tests.fakebox import FakeBox, Loading
 from tests.hostile.texts import PLACES
 from tests.launcher.node_checks import check_nothing_leaked
 from tests.launcher.node_world import RUN_ID, DeafMarket, Life, NodeMarket, NodeWorld
+from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserRequest, bills
@@ -272,7 +273,12 @@ def test_the_end_of_another_node_is_seen_at_once_when_asked(world: NodeWorld) ->
 
 @pytest.mark.parametrize(
     ("comes_after_s", "cause"),
-    [(30.0, Cause.LOST), (300.0, Cause.LOST), (900.0, Cause.HOST), (-60.0, Cause.COMMUNICATION)],
+    [
+        (30.0, Cause.LOST),
+        *slow((300.0, Cause.LOST)),
+        (900.0, Cause.HOST),
+        *slow((-60.0, Cause.COMMUNICATION)),
+    ],
     ids=["soon", "after minutes", "too late", "it answers again"],
 )
 @pytest.mark.parametrize("node", [0, 1])

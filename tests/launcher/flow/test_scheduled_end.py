@@ -11,14 +11,15 @@ from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
+from tests.slow import slow
 from vastrun.launcher.core import Cause, Driver, Phase
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions import policy
 
 HOUR_S = 3600.0
 HOSTS = [f"host-{number}" for number in range(1, 8)]
-at_any_time_of_the_hour = pytest.mark.parametrize("minute", [0, 23, 59])
-with_any_clock = pytest.mark.parametrize("wrong_by_s", [-300.0, 0.0, 300.0])
+at_any_time_of_the_hour = pytest.mark.parametrize("minute", [0, *slow((23,)), 59])
+with_any_clock = pytest.mark.parametrize("wrong_by_s", [*slow((-300.0,), (0.0,)), 300.0])
 
 
 def world_at(folder: Path, minute: int, wrong_by_s: float = 0.0, hours: float = 0.5) -> World:

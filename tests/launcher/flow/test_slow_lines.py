@@ -12,6 +12,7 @@ from tests.fakebox import FakeBox, Training
 from tests.fakes import PRICE, FakeRemote
 from tests.jobs import train_job
 from tests.launcher.world import World
+from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult
 from vastrun.launcher.core.errors import UnreachableError
@@ -101,7 +102,7 @@ def honest_usd(tmp_path_factory: pytest.TempPathFactory) -> float:
     return usd_of_honest(tmp_path_factory.mktemp("honest"), training(1000))
 
 
-@pytest.mark.parametrize("bytes_per_s", [0.01, 1, 10, 100])
+@pytest.mark.parametrize("bytes_per_s", [*slow((0.01,), (1,), (10,)), 100])
 def test_slow_files_delay_no_status_or_end(bytes_per_s: float, honest_usd: float, tmp_path: Path) -> None:
     world = SlowWorld(tmp_path, while_it_trains(bytes_per_s), training(1000))
     run = world.launch()

@@ -23,6 +23,7 @@ def named(world: World) -> list[str]:
     return [event.text for event in world.ledger.events(RUN_ID) if event.text.startswith("trains at ")]
 
 
+@pytest.mark.slow
 def test_a_slow_machine_is_named_once_and_trains_on(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
     run = slow.launch()

@@ -137,6 +137,7 @@ def test_a_webhook_hears_of_the_batch(tmp_path: Path) -> None:
     assert (letter.document["succeeded"], letter.document["points"]) == (6, 6)
 
 
+@pytest.mark.slow
 def test_a_batchs_machine_that_cannot_be_ended_is_named_beside_its_runs_ends(tmp_path: Path) -> None:
     with inbox() as there:
         desk = Desk(tmp_path, Training(), Training(), CRASH)

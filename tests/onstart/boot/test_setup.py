@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.onstart.supervision.launches import job_of
+from tests.slow import slow
 from tests.waiting import LONGEST_S
 from tests.wheels import wheel
 
@@ -73,12 +74,12 @@ def run(box: Path, python: Path, *commands: str, **environ: str) -> subprocess.C
     ("command", "environ", "torch", "vision", "tries"),
     [
         ("pip install vision", {}, HERE, "1.0", 1),
-        ("pip install vision==2.0", {}, "2.14.0", "2.0", 2),
-        pytest.param("pip install --upgrade torch vision", {}, "2.14.0", "2.0", 1, marks=pytest.mark.slow),
-        pytest.param("pip install torch vision", {}, HERE, "1.0", 1, marks=pytest.mark.slow),
-        pytest.param("pip install torch==2.14.0 vision", {}, "2.14.0", "2.0", 2, marks=pytest.mark.slow),
-        pytest.param(
-            "pip install vision", {"PIP_CONSTRAINT": ""}, "2.14.0", "2.0", 1, marks=pytest.mark.slow
+        *slow(
+            ("pip install vision==2.0", {}, "2.14.0", "2.0", 2),
+            ("pip install --upgrade torch vision", {}, "2.14.0", "2.0", 1),
+            ("pip install torch vision", {}, HERE, "1.0", 1),
+            ("pip install torch==2.14.0 vision", {}, "2.14.0", "2.0", 2),
+            ("pip install vision", {"PIP_CONSTRAINT": ""}, "2.14.0", "2.0", 1),
         ),
     ],
     ids=[

@@ -56,9 +56,9 @@ def evaluation(
 @pytest.mark.parametrize(
     ("seen", "kinds"),
     [
-        (evaluation((8, 8)), ["fields", "rollouts", "error", "spectra"]),
+        *slow((evaluation((8, 8)), ["fields", "rollouts", "error", "spectra"])),
+        (evaluation((8, 8), steady=True), ["fields", "spectra"]),
         *slow(
-            (evaluation((8, 8), steady=True), ["fields", "spectra"]),
             (evaluation((16,), rolled=math.inf), ["fields", "rollouts", "error", "spectra"]),
             (evaluation((8, 10, 12)), ["fields", "rollouts", "error", "spectra"]),
         ),

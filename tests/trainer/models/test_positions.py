@@ -89,6 +89,7 @@ def test_positions_of_periodic_domains_are_whole_waves() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_learns_a_ramp_up_to_the_walls(name: str) -> None:
     torch.manual_seed(0)

@@ -134,6 +134,7 @@ def test_a_training_without_wandb_still_says_how_it_ended(box: Box, exit_code: i
     assert (run.mode, run.state) == ("off", state)
 
 
+@pytest.mark.slow
 def test_wandb_without_a_way_in_goes_on_offline(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_API_KEY", "not-a-key")
