@@ -262,8 +262,4 @@ class SlurmProvider:
         inner = self._node.remote(root, env, lambda: self.machine(instance.id) is None)
         # The login node's identity says nothing about the job's node.
         remote = with_abilities(SlurmRemote, inner, without=("identity",))
-        return remote(inner, root, job_id, self._node, lambda: self._is_over(instance.id))
-
-    def _is_over(self, instance_id: str) -> bool:
-        job = self._slurm.queue().job(instance_id)
-        return job is None or job.is_over
+        return remote(inner, root, job_id, self._node)

@@ -179,12 +179,10 @@ class LoginNode:
 class SlurmRemote:
     """The Remote port for a job's box, which stays readable after the end of the job."""
 
-    def __init__(
-        self, inner: Remote, root: str, job: int | None, node: LoginNode, is_over: Callable[[], bool]
-    ) -> None:
+    def __init__(self, inner: Remote, root: str, job: int | None, node: LoginNode) -> None:
         """`inner`: shell on the login node, in the box's folder `root`. `job`: its running job; None: it has
-        ended. `is_over`: asks Slurm if the job ended."""
-        self._inner, self._root, self._job, self._node, self._is_over = inner, root, job, node, is_over
+        ended."""
+        self._inner, self._root, self._job, self._node = inner, root, job, node
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command on the job's node to its end; kill it after `timeout_s`."""
@@ -200,7 +198,7 @@ class SlurmRemote:
         if first == "late":
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if response[1] is None:
-            raise UnreachableError("the job has ended" if self._is_over() else "the job does not answer")
+            raise UnreachableError("the job does not answer")
         return CommandResult(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
