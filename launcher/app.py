@@ -152,7 +152,7 @@ class App:
 
     def plain_screen(self) -> StreamScreen:
         """Return a screen of plain lines, whose elapsed time counts from now."""
-        return self.screens.plain(self.now())
+        return self.screens.plain(began=self.now())
 
     def without_live_view(self) -> App:
         """Return the same application with plain lines instead of the live view."""
