@@ -120,7 +120,9 @@ class WorkloadEstimator:
             for name in tree.paths:
                 if name.endswith(".py"):
                     digest.update((tree.root / name).read_bytes())
-        digest.update(f"{self.python} {_torch_version(Path(self.python))}".encode())
+        # By the names of folders: to start that Python, which knows its torch, takes seconds.
+        installed = Path(self.python).parent.parent.glob("lib/python*/site-packages/torch-*")
+        digest.update(f"{self.python} {' '.join(sorted(path.name for path in installed))}".encode())
         return self.cache / f"{digest.hexdigest()[:32]}.json"
 
 
@@ -145,15 +147,6 @@ def _read(text: bytes) -> Workloads:
         raise ValueError(f"more than {_MAX_BYTES} bytes")
     workloads: Workloads = read_json(Workloads, text)
     return workloads
-
-
-def _torch_version(python: Path) -> str:
-    """Return the torch versions installed for that Python, read from folder names: to start it takes
-    seconds.
-    """
-    return " ".join(
-        sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/torch-*"))
-    )
 
 
 def _reason(python: str, stderr: str) -> str:
