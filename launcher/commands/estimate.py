@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract.program import package_folder
-from vastrun.contract.records import read_json
+from vastrun.contract.records import read_json, write_atomically
 from vastrun.contract.workload import WRONG_MODEL, Workloads
 from vastrun.launcher.bundle.checkout import code_tree
 from vastrun.launcher.config import program_of
@@ -98,12 +98,8 @@ class WorkloadEstimator:
         except ValueError as error:
             raise EstimateError(f"{self.python} gave no answer: {error}") from error
         # Kept whole or not at all. Where there is no room, it is asked for again.
-        place = self._cache_path(query, spec)
         with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-                file.write(done.stdout)
-            Path(file.name).replace(place)
+            write_atomically(self._cache_path(query, spec), done.stdout.decode(), durable=False)
         return workloads
 
     def _cache_path(self, query: Query, spec: JobSpec) -> Path:
