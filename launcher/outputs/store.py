@@ -115,7 +115,12 @@ class FolderStore:
             if self._index is not None:
                 _write(out, self._index(run, now))
             if self._report is not None:
-                _write(out, {REPORT: self._page(run, now)})
+                try:
+                    page = self._report(run, now)
+                except PAGE_FAULTS as fault:
+                    text = f"{REPORT} cannot be made: {type(fault).__name__}: {fault}"
+                    raise StorageError(text) from fault
+                _write(out, {REPORT: page})
 
     def _budget(self, exchange: str, remote: Remote) -> ExchangeBudget:
         """Return the budget of an exchange that begins."""
@@ -123,13 +128,6 @@ class FolderStore:
         if isinstance(remote, ChecksExchange):
             return ExchangeBudget(allowance, check=remote.raise_if_stopped, now=self._now)
         return ExchangeBudget(allowance, now=self._now)
-
-    def _page(self, run: Run, now: float) -> str:
-        assert self._report is not None
-        try:
-            return self._report(run, now)
-        except PAGE_FAULTS as fault:
-            raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
 
 
 def _write(out: Path, texts: Mapping[str, str | bytes]) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -114,9 +114,7 @@ class LoginNode:
         return CommandResult(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
 
     def _budget(self) -> ExchangeBudget:
-        def too_much(text: str) -> UnreachableError:
-            return UnreachableError(text, cause=Cause.PROVIDER)
-
+        too_much = partial(UnreachableError, cause=Cause.PROVIDER)
         return ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
 
     def write(self, path: str, content: bytes) -> None:
