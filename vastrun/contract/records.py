@@ -272,7 +272,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any) -> str:
-    if not isinstance(value, str) or _has_surrogates(value):
+    # A lone surrogate can be neither stored nor printed.
+    if not isinstance(value, str) or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)):
         raise _expected("a string", value)
     return value
 
@@ -306,10 +307,6 @@ _PLAIN: Mapping[Any, Reader] = {
 def replace_surrogates(text: str) -> str:
     """Replace each lone surrogate by a question mark: it can be neither stored nor printed."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _has_surrogates(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _expected(what: str, value: Any) -> RecordError:
