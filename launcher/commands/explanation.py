@@ -73,14 +73,6 @@ class Explanation:
         """Epoch seconds at which the lease ends its machine; None without a machine."""
         return lease_end(self.row.run)
 
-    @property
-    def says_success(self) -> tuple[core.Proof, ...]:
-        return tuple(proof for proof in self.row.run.proofs if proof.holds)
-
-    @property
-    def says_otherwise(self) -> tuple[core.Proof, ...]:
-        return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
-
 
 def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     """Gather the evidence on a run."""
