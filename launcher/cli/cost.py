@@ -189,7 +189,8 @@ def reconciliation_text(
     else:
         parts = [_table(found.runs, width), _legend(found.runs)]
     if settled:
-        text = f"settled: for {len(settled)} of {len(found.runs)} runs, all commands show the charges as the cost"
+        runs = f"{len(settled)} of {len(found.runs)} runs"
+        text = f"settled: for {runs}, all commands show the charges as the cost"
         parts.append(textwrap.fill(text, WIDTH, subsequent_indent="  "))
     return "\n\n".join(filter(None, [*parts, _besides(found)]))
 

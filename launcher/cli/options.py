@@ -84,7 +84,7 @@ slurm (a cluster job), pool (a held machine), or a plug-in's name [from `vastrun
 
 
 def _provider_option(*, is_lenient: bool) -> Callable[[FC], FC]:
-    """Return the option --provider, whose default is in the config file. `is_lenient`: its faults are notes."""
+    """Return the option --provider, by default of the config file. `is_lenient`: its faults are notes."""
 
     def provider_or_default(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
         if ctx.resilient_parsing:

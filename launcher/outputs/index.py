@@ -53,7 +53,9 @@ def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
     outputs = Outputs(run)
     outcome, newest = outputs.outcome(), _checkpoint(outputs, "latest.json")
     local_paths = {path: outputs.path(path) for path in paths}
-    offline = sorted(p for p in outputs.path(layout.WANDB_FILES).glob("offline-run-*") if _OFFLINE.fullmatch(p.name))
+    offline = sorted(
+        p for p in outputs.path(layout.WANDB_FILES).glob("offline-run-*") if _OFFLINE.fullmatch(p.name)
+    )
     return FolderContents(
         names={
             path: place.relative_to(outputs.folder).as_posix()
