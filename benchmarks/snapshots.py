@@ -12,8 +12,7 @@ from pathlib import Path
 from benchmarks.figures import Claim, max_limit, report_claims
 from tests.onstart.supervision.own_files import Watching
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import newest_first
-from vastrun.contract.snapshot_state import SnapshotState
+from vastrun.contract.checkpoint_folder import SnapshotState, newest_first
 
 TRIALS, BYTES, NONE = 200, 160_000, max_limit(0)
 

@@ -87,7 +87,8 @@ class App:
             self.now, self.presence = _process_clock(), Presence(self.state / "launchers")
         else:
             # The database's clock, so that computers with different clocks agree on times and limits.
-            self.now = lazy_clock(self._team.time)
+            clock = cache(partial(steady_clock, self._team.time))  # made when it is first read
+            self.now = lambda: clock()()
             self.presence = Presence(self.state / "launchers", partial(computer_name, self.state))
         output = HeldStream(lambda: sys.stderr)
         self.screens: PlainScreens = LiveScreens(output, environ, self.now)
@@ -152,7 +153,7 @@ class App:
 
     def plain_screen(self) -> StreamScreen:
         """Return a screen of plain lines, whose elapsed time counts from now."""
-        return self.screens.plain(self.now())
+        return self.screens.plain(began=self.now())
 
     def without_live_view(self) -> App:
         """Return the same application with plain lines instead of the live view."""
@@ -363,12 +364,6 @@ class LocalZone(tzinfo):
 def elapsed() -> float:
     """Return the seconds since this computer started; the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
-
-
-def lazy_clock(wall: Callable[[], float]) -> Callable[[], float]:
-    """Return `steady_clock(wall)`, made when it is first read."""
-    clock = cache(lambda: steady_clock(wall))
-    return lambda: clock()()
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:

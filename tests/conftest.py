@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests import forked_workers, parts
 from tests.emulators import slurm
 from tests.launcher.ledger.postgres import PostgresServer, served
+from tests.trainer.telemetry.wandb_server import WandbServer, serving_wandb
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 12 << 30
@@ -143,6 +144,13 @@ def postgres() -> Iterator[PostgresServer]:
     """One server for all tests of a worker."""
     parts.require("postgresql")
     with served() as server:
+        yield server
+
+
+@pytest.fixture
+def wandb() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb")
+    with serving_wandb() as server:
         yield server
 
 

@@ -67,13 +67,11 @@ def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) ->
     if metrics and rank == "0":
         from json import dumps  # here: the command line imports this module, too, and starts faster
 
-        record = {"step": int(step)} | {name: _number(value) for name, value in metrics.items()}
+        # `float` of a loss itself warns.
+        numbers = {name: float(v.item() if hasattr(v, "item") else v) for name, v in metrics.items()}
+        record = {"step": int(step)} | numbers
         journal = _open_once(f"{folder}/metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(journal, f"{dumps(record)}\n".encode())
-
-
-def _number(value: SupportsFloat) -> float:
-    return float(value.item() if hasattr(value, "item") else value)  # float() of a loss itself warns
 
 
 @cache

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,9 +88,10 @@ def main(arguments: Sequence[str]) -> int:
         assert app.drivers is not None
         folder = DriverFolder(app.drivers)
         log = BoundedLog(folder.log(target))
+        screen = partial(EventScreen, log, TerminalCapabilities(live=False, color=False), now=app.now)
         try:
             with folder.claim(target) as claim:
-                return _claimed(_logging(app, log), folder, target, claim)
+                return _claimed(app.with_changes(screens=PlainScreens(screen)), folder, target, claim)
         except HeldError as error:
             log.write(str(error))
             return 0
@@ -136,15 +138,6 @@ def _claimed(app: App, folder: DriverFolder, target: Target, claim: Claim) -> in
         claim.fail(error)
         raise
     return 0
-
-
-def _logging(app: App, log: BoundedLog) -> App:
-    """Return the app with screens that write to the log."""
-
-    def screen(began: float) -> StreamScreen:
-        return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=app.now)
-
-    return app.with_changes(screens=PlainScreens(screen))
 
 
 def _drive(app: App, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:

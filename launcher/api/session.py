@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TextIO, TypeVar
 
 from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
@@ -93,12 +94,7 @@ class ApiSession:
 
 def silent(app: App) -> App:
     """Return the app with silent screens."""
-
-    def screen(began: float) -> StreamScreen:
-        return StreamScreen(
-            _NullStream(), TerminalCapabilities(live=False, color=False), began=began, now=app.now
-        )
-
+    screen = partial(StreamScreen, _NullStream(), TerminalCapabilities(live=False, color=False), now=app.now)
     return app.with_changes(screens=PlainScreens(screen))
 
 

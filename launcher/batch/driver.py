@@ -197,7 +197,9 @@ class BatchDriver:
         free = self._shortage.slots(limits.parallel, now) - len(self._threads)
         if free <= 0 or not queue:
             return
-        count = min(free, MAX_RENTING - self._renting())
+        # Those that chose or rented a machine before are looked at again.
+        renting = [self._table.refresh(one.point) for one in self._table.changing if one.is_renting]
+        count = min(free, MAX_RENTING - sum(one.is_renting for one in renting))
         if count <= 0:
             return
         try:
@@ -221,11 +223,6 @@ class BatchDriver:
             (state, AttemptPlacement(provider=provider, spec=read_job(state.point.spec_json)))
             for state in waiting.queue[:count]
         )
-
-    def _renting(self) -> int:
-        """Return how many runs choose or rent a machine now: those of before are looked at again."""
-        renting = [state for state in self._table.changing if state.is_renting]
-        return sum(self._table.refresh(state.point).is_renting for state in renting)
 
     def _manage_machines(self, now: float) -> None:
         """Look after the machines that the batch holds; they continue without a user who detached."""

@@ -112,7 +112,10 @@ class BatchObserver:
             return
         self._shown_at = now
         progress = self._progress()
-        self._prune(now)
+        if self._pruner is not None:
+            attempts = [state.runs for state in self._table.states if state.runs]
+            for pruning in self._pruner.look(attempts, now):
+                self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
         self._services.screen.progress(progress, batch)
         self._notify(progress, is_over=False)
 
@@ -124,14 +127,6 @@ class BatchObserver:
         self._table.refresh_open()
         held_usd = self._services.ledger.batches.held_usd(self._name)
         return self._table.progress(held_usd, self._services.now())
-
-    def _prune(self, now: float) -> None:
-        """Ask for the end of runs that fell behind the others."""
-        if self._pruner is None:
-            return
-        attempts = [state.runs for state in self._table.states if state.runs]
-        for pruning in self._pruner.look(attempts, now):
-            self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
 
     def _notify(self, progress: BatchProgress, *, is_over: bool) -> None:
         """Send the notifications that are due to the addresses in the batch's job."""

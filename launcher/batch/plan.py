@@ -241,8 +241,8 @@ def submit_plan(
     batch = ledger.batches.get(batch.name)
     # Before its first run is packed: the outputs may be inside the code folder, and must not be uploaded.
     if batch.computer == computer:
-        with disk_errors(Path(batch.folder)):
-            ignore_in_git(Path(batch.folder))
+        with disk_errors(batch.folder) as out:
+            ignore_in_git(out)
     return batch, new
 
 

@@ -189,21 +189,14 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     results = results_of(row.states, batch.spec.objective, now)
     metric = batch.spec.objective.metric
     curve_name = "loss" if metric.startswith("scores.") else metric
+    runs = [(one.point.id, one.run) for one in results if one.run is not None]
+    series = ((id_, series_in(Outputs(run), names={curve_name}, max_lines=_LINES)) for id_, run in runs)
     return BatchReport(
         batch=batch,
         progress=row.progress,
         results=results,
         same=same_results(results, batch.spec.objective),
         curve_name=curve_name,
-        curves=_curves(results, curve_name),
+        curves={id_: one for id_, found in series for one in found},
         made_at=now,
     )
-
-
-def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
-    found: dict[str, Series] = {}
-    for row in results:
-        if row.run is not None:
-            series = series_in(Outputs(row.run), names={name}, max_lines=_LINES)
-            found.update((row.point.id, one) for one in series)
-    return found

@@ -166,7 +166,9 @@ class Bundler:
         with _packing_errors():
             path = self._folder() / f"{run.id}.tar.gz"
             self._write(path, run, spec)
-            bundle = Bundle(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            bundle = Bundle(path=str(path), size=path.stat().st_size, sha256=sha256)
         self._packed = run.id, spec, bundle
         return bundle
 
@@ -364,8 +366,3 @@ def _packing_errors() -> Iterator[None]:
     except OSError as error:
         hint = "free some space, or set TMPDIR to another folder"
         raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -125,7 +125,9 @@ class CommandSecrets:
     def _run(self, secret: Secret) -> str:
         command = secret.command or ""
         try:
-            done = _output_of(_argv(command), self._environment, secret.folder, self._timeout_s)
+            program = program_of(command)
+            argv = list(program) if script_of(program) is None else ["sh", "-c", command]
+            done = _output_of(argv, self._environment, secret.folder, self._timeout_s)
         except subprocess.TimeoutExpired:
             raise _failure(secret, f"did not end within {self._timeout_s:g} s") from None
         except OverflowError:
@@ -165,12 +167,6 @@ def _failure(secret: Secret, what: str, advice: str = "") -> JobValueError:
         f"secrets: the command of {secret.name} {what}; expected one line on stdout, and exit code 0",
         hint=f"{hint}   ({advice})" if advice else hint,
     )
-
-
-def _argv(command: str) -> list[str]:
-    """Split a simple command into words; give any other one to sh."""
-    program = program_of(command)
-    return list(program) if script_of(program) is None else ["sh", "-c", command]
 
 
 def _last_line(stderr: bytes) -> str:

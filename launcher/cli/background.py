@@ -165,14 +165,20 @@ def detached_text(
     `pushed_to`: URL to which its checkpoints are pushed; `notifies`: addresses of notifications.
     """
     what = "It starts the remaining points, downloads" if is_batch else "It downloads"
+    checkpoints = "Checkpoints are safe in any case only where the job pushes them: checkpoints: {push: URL}."
+    if pushed_to is not None:
+        checkpoints = f"Checkpoints are also pushed to {pushed_to}: they are safe in any case."
+    notified = f"No notification is set up; before the next launch: {NOTIFY_HINT}"
+    if notifies:
+        notified = f"Notification when it ends: {', '.join(notifies)}"
     return "\n".join(
         [
             f"{name} continues in the background: {driver}",
             f"  {what} the outputs, destroys machines and starts retries. This terminal may be closed.",
             "  If this computer sleeps, rented machines continue; the driver continues when it wakes.",
             f"  {outputs}",
-            f"  {_checkpoints(pushed_to)}",
-            f"  {_notified(notifies)}",
+            f"  {checkpoints}",
+            f"  {notified}",
         ]
     )
 
@@ -189,15 +195,3 @@ def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> 
         return f"{head} until {moment(ends_at)} (limits)."
     latest = "" if ends_at is None else f", until {moment(ends_at)} at the latest"
     return f"{head} for {rough(collect_s)} (limits.collect_s){latest}."
-
-
-def _checkpoints(pushed_to: str | None) -> str:
-    if pushed_to is not None:
-        return f"Checkpoints are also pushed to {pushed_to}: they are safe in any case."
-    return "Checkpoints are safe in any case only where the job pushes them: checkpoints: {push: URL}."
-
-
-def _notified(notifies: Sequence[str]) -> str:
-    if notifies:
-        return f"Notification when it ends: {', '.join(notifies)}"
-    return f"No notification is set up; before the next launch: {NOTIFY_HINT}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import click
@@ -47,7 +46,7 @@ def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> N
         origins["provider"] = "--provider" if named else "VASTRUN_PROVIDER"
     ledger = app.ledger()
     shown = SettingsDocument(
-        file=str(_file(app)),
+        file=str(app.config_file),
         settings=[
             SettingDocument(key=key, value=value_of(settings, key), origin=origins[key]) for key in KEYS
         ],
@@ -66,8 +65,8 @@ def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> N
 @click.pass_obj
 def set_command(app: App, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
-    set_value(_file(app), key, value)
-    say(f"{key} is {value} in {_file(app)}", err=True)
+    set_value(app.config_file, key, value)
+    say(f"{key} is {value} in {app.config_file}", err=True)
     for fault in app.settings().faults:
         say(f"note: {fault}", err=True)
 
@@ -76,12 +75,7 @@ def set_command(app: App, key: str, value: str) -> None:
 @click.pass_obj
 def path_command(app: App) -> None:
     """Print the path of your config file, whether it exists or not."""
-    say(str(_file(app)))
-
-
-def _file(app: App) -> Path:
-    assert app.config_file is not None
-    return app.config_file
+    say(str(app.config_file))
 
 
 class SettingDocument(Document):

@@ -188,7 +188,11 @@ def reconciliation_text(
         parts = [f"no run rented a machine that is billed since {moment(found.since)}"]
     else:
         parts = [_table(found.runs, width), _legend(found.runs)]
-    return "\n\n".join(filter(None, [*parts, _settled(found.runs, settled), _besides(found)]))
+    if settled:
+        runs = f"{len(settled)} of {len(found.runs)} runs"
+        text = f"settled: for {runs}, all commands show the charges as the cost"
+        parts.append(textwrap.fill(text, WIDTH, subsequent_indent="  "))
+    return "\n\n".join(filter(None, [*parts, _besides(found)]))
 
 
 def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
@@ -231,13 +235,6 @@ def _legend(runs: Sequence[ReconciledBill]) -> str:
     if not all(one.explained for one in runs):
         lines.append(f"{_NOT_EXPLAINED}: {_ADVICE}")
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
-
-
-def _settled(runs: Sequence[ReconciledBill], settled: Collection[str]) -> str:
-    if not settled:
-        return ""
-    text = f"settled: for {len(settled)} of {len(runs)} runs, all commands show the charges as the cost"
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ")
 
 
 def _besides(found: Reconciliation) -> str:

@@ -207,26 +207,22 @@ def _work(
 
 def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
     """Write the summary at the end of `launch`."""
-    run, ends_at = found.row.run, found.lease_ends_at
+    row, ends_at = found.row, found.lease_ends_at
+    run, cost = row.run, cost_text(row, f" at {usd(row.usd_per_hour)}/h{on_machines(row)}")
+    if len(attempts) > 1:
+        cost += f"; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"
     return facts(
         [
             ("run", f"{run.id} ({run.job})"),
-            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(found.row)),
+            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(row)),
             ("proofs", proof_lines(run.proofs)),
             ("stages", stage_lines(found.stages, run.id)),
             ("score", "\n".join(part for line in score_lines(found.scores) for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
-            ("cost", _cost(found.row, attempts)),
+            ("cost", cost),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
             ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
             ("next", "" if run.cause is None and run.phase is Phase.ENDED else found.advice),
         ]
     )
-
-
-def _cost(row: RunRow, attempts: Sequence[RunRow]) -> str:
-    own = cost_text(row, f" at {usd(row.usd_per_hour)}/h{on_machines(row)}")
-    if len(attempts) < 2:
-        return own
-    return f"{own}; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 
 import click
@@ -62,30 +63,31 @@ def command(
         )
     feed = feed_of(run, app.ledger(), app.provider(run.provider), node)
     choice = loglines.LogFilter(rank=rank, since=None if since is None else _moment(since, app.now()))
-    form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
+
+    def show(lines: Iterable[loglines.LogLine]) -> None:
+        for line in lines:
+            text = f"{loglines.shown(line.origin)} {loglines.shown(line.text)}"
+            text = f"{moment(line.at)} {text}" if timestamps else text
+            say(json.dumps(keys_of(line)) if as_json else text)
+
     lines = loglines.chosen(written_lines(feed), choice, tail=tail)
     if errors:
         lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
-    _print(lines, form)
+    show(lines)
     if errors and note:
         say(note, err=True)
     if follow and not errors:
-        _print(loglines.chosen(new_lines(feed, app.clock().sleep), choice), form)
+        show(loglines.chosen(new_lines(feed, app.clock().sleep), choice))
     if feed.note:
         say(feed.note, err=True)
 
 
 def _moment(value: str, now: float) -> float:
     """Parse a duration before now, or a date and time, as epoch seconds."""
-    try:
+    with suppress(ValueError):
         return datetime.fromisoformat(value).timestamp()
-    except ValueError:
-        return now - _span(value)
-
-
-def _span(value: str) -> float:
     try:
-        return seconds(value)
+        return now - seconds(value)
     except click.BadParameter as error:
         raise click.BadParameter(f"{error.message}; or a date and time", param_hint="--since") from error
 
@@ -126,16 +128,3 @@ def _failed(run: Run) -> tuple[str, str]:
     if outcome is None:
         return next((end.step for end in outputs.steps() if end.exit_code and not end.stop), ""), ""
     return "", "" if outcome.first_failure is None else f"rank{outcome.first_failure.rank}"
-
-
-def _print(lines: Iterable[loglines.LogLine], form: Callable[[loglines.LogLine], str]) -> None:
-    for line in lines:
-        say(form(line))
-
-
-def _as_text(timestamps: bool) -> Callable[[loglines.LogLine], str]:
-    def form(line: loglines.LogLine) -> str:
-        text = f"{loglines.shown(line.origin)} {loglines.shown(line.text)}"
-        return f"{moment(line.at)} {text}" if timestamps else text
-
-    return form

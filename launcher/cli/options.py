@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from click.decorators import FC
 
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.output import say, set_error_run
@@ -15,7 +17,6 @@ from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
 from vastrun.launcher.core.labels import tag_fault
-from vastrun.launcher.core.settings import LoadedSettings, Settings
 from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.ledger.run_ids import LAST, find_run
 
@@ -78,39 +79,31 @@ tag_option = click.option(
 )
 
 
-def _provider_or_error(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    """Return the option's value, else the config file's. Raises ConfigFileError."""
-    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(value, require_valid(_settings(ctx)))
-
-
-def _provider_or_note(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    """Return the same; print the faults of the config file as notes, and use its valid settings."""
-    if ctx.resilient_parsing:
-        return DEFAULT_PROVIDER
-    loaded = _settings(ctx)
-    if loaded.faults:
-        say("\n".join(f"note: {fault}" for fault in loaded.faults), err=True)
-    return _provider(value, loaded.settings)
-
-
-def _settings(ctx: click.Context) -> LoadedSettings:
-    app: App = ctx.find_root().obj
-    return app.settings()
-
-
-def _provider(value: str | None, settings: Settings) -> str:
-    return value or settings.provider or DEFAULT_PROVIDER
-
-
 _PROVIDER_HELP = """Provider of machines: local (this computer), docker (a container on it), vast (Vast.ai),
 slurm (a cluster job), pool (a held machine), or a plug-in's name [from `vastrun config`, else local]."""
-provider_option = click.option(
-    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_or_error, help=_PROVIDER_HELP
-)
+
+
+def _provider_option(*, is_lenient: bool) -> Callable[[FC], FC]:
+    """Return the option --provider, by default of the config file. `is_lenient`: its faults are notes."""
+
+    def provider_or_default(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+        if ctx.resilient_parsing:
+            return DEFAULT_PROVIDER
+        app: App = ctx.find_root().obj
+        loaded = app.settings()
+        settings = loaded.settings if is_lenient else require_valid(loaded)
+        if loaded.faults:
+            say("\n".join(f"note: {fault}" for fault in loaded.faults), err=True)
+        return value or settings.provider or DEFAULT_PROVIDER
+
+    return click.option(
+        "--provider", envvar="VASTRUN_PROVIDER", callback=provider_or_default, help=_PROVIDER_HELP
+    )
+
+
+provider_option = _provider_option(is_lenient=False)
 """Option of commands that may spend money: a faulty config file is an error."""
-lenient_provider_option = click.option(
-    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_or_note, help=_PROVIDER_HELP
-)
+lenient_provider_option = _provider_option(is_lenient=True)
 """Option of all other commands: a faulty config file is a note."""
 
 

@@ -337,17 +337,18 @@ def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> 
         ]
     files = []
     if listing is not None:
-        files = [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
+        own = [file for file in listing.files if name_of(file.path).parts[0] in (OWN, "checkpoints")]
+        size = bytes_text(sum(file.size for file in own))
+        files = [
+            ("download", f"{how_many(len(own), 'file')} of the program, {size}"),
+            ("left out", left_out_lines(listing.left_out)),
+        ]
     if shown.resume is not None:
-        parts += [_written_text(shown.resume)]
+        written = [(one_line(row.name), str(row.count), bytes_text(row.size)) for row in shown.resume.files]
+        parts += [table(("WRITTEN", "FILES", "SIZE"), written, right=(1, 2))] if written else []
         files = [("resume", _resume_text(shown.resume)), *files, ("job file", "\n".join(shown.written))]
     advice = [] if shown.next in (None, AFTER_SUCCESS) else [("next", shown.next)]
     return "\n\n".join(filter(None, [*parts, facts([*pairs, *files, *advice])]))
-
-
-def _written_text(resumed: Resumption) -> str:
-    rows = [(one_line(row.name), str(row.count), bytes_text(row.size)) for row in resumed.files]
-    return table(("WRITTEN", "FILES", "SIZE"), rows, right=(1, 2)) if rows else ""
 
 
 def _resume_text(resumed: Resumption) -> str:
@@ -357,10 +358,3 @@ def _resume_text(resumed: Resumption) -> str:
     was_tried = resumed.files and resumed.answer != "too_short"
     lines = [f"killed{at}, then started again with its snapshot{of}"] if was_tried else []
     return "\n".join([*lines, one_line(resumed.detail)])
-
-
-def _downloads(listing: Listing) -> str:
-    """Write the number and size of the program's files that would be downloaded."""
-    files = [file for file in listing.files if name_of(file.path).parts[0] in (OWN, "checkpoints")]
-    count = how_many(len(files), "file")
-    return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

@@ -149,17 +149,15 @@ def _summed_up(found: Sequence[Difference]) -> list[Difference]:
     for each in found:
         part = each.key.partition(".")[0] if each.section == "job" else ""
         groups.setdefault((each.section, part, each.one is None, each.other is None), []).append(each)
-    return [line for group in groups.values() for line in _one_line_of(group)]
-
-
-def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
-    first = group[0]
-    if (first.one is not None and first.other is not None) or len(group) <= 6:
-        return group
-    key = first.key.partition(".")[0] if first.section == "job" else f"all {first.section}"
-    count = f"{len(group)} values"
-    one, other = (None if value is None else count for value in (first.one, first.other))
-    return [replace(first, key=key, one=one, other=other)]
+    lines: list[Difference] = []
+    for (section, part, *_), group in groups.items():
+        first = group[0]
+        if (first.one is not None and first.other is not None) or len(group) <= 6:
+            lines += group
+            continue
+        one, other = (None if value is None else f"{len(group)} values" for value in (first.one, first.other))
+        lines.append(replace(first, key=part or f"all {section}", one=one, other=other))
+    return lines
 
 
 def _shown(key: str, value: Value) -> str:

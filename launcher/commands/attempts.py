@@ -20,10 +20,6 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, RunThreads
 
 
-def _run_now(work: Callable[[], None]) -> None:
-    work()
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttemptPlacement:
     """Provider and job of an attempt."""
@@ -47,7 +43,7 @@ class Attempts:
         services
     )
     """The services with which that run is driven, while they are: they may write down what it does."""
-    in_background: Callable[[Callable[[], None]], object] = _run_now
+    in_background: Callable[[Callable[[], None]], object] = lambda work: work()
     """Makes the pages of a run that has ended. Among many runs the next one does not wait for them."""
 
     def start(

@@ -147,24 +147,15 @@ def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
     last = chain[-1]
     if last.phase is not Phase.ENDED or last.cause is None:
         return False
-    return _count_failures(last, chain) <= _max_retries(spec, last)
+    if failed_before_training(last):
+        return sum(map(failed_before_training, chain)) <= MAX_HOST_RETRIES
+    failures = sum(run.cause is last.cause and not failed_before_training(run) for run in chain)
+    return failures <= {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
 
 
 def failed_before_training(run: Run) -> bool:
     """Tell whether the machine failed before the training began: another one costs little and may well do."""
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
-
-
-def _count_failures(last: Run, chain: Sequence[Run]) -> int:
-    if failed_before_training(last):
-        return sum(failed_before_training(run) for run in chain)
-    return sum(run.cause is last.cause and not failed_before_training(run) for run in chain)
-
-
-def _max_retries(spec: JobSpec, last: Run) -> int:
-    if failed_before_training(last):
-        return MAX_HOST_RETRIES
-    return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
 
 
 def origin_of(ledger: Ledger, run: Run, here: str) -> Origin:

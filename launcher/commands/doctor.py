@@ -230,39 +230,34 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
         ids = ", ".join(orphan.instance.id for orphan in found_machines)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
     if provider.abilities.ends_later is not None:
-        yield _scheduled_ends(ledger, provider, f"{name} scheduled ends")
-    if provider.abilities.networks is not None:
-        yield _networks(ledger, provider, f"{name} networks")
-
-
-def _scheduled_ends(ledger: Ledger, provider: Provider, label: str) -> Finding:
-    """Say whether the provider itself can end machines, and whether any such end is left over."""
-    try:
-        left = leftover_ends(ledger, provider)
-    except VastrunError as error:  # the other ends of a machine do without
-        return _failure(label, error, Health.SKIP)
-    if left:
-        ids = ", ".join(end.instance_id for end in left)
-        fix = f"vastrun reap --provider {provider.name}"
-        return Finding(
-            name=label, health=Health.WARN, text=f"left for machines that are gone: {ids}", fix=fix
+        yield _leftovers(
+            name,
+            "scheduled ends",
+            lambda: [end.instance_id for end in leftover_ends(ledger, provider)],
+            "left for machines that are gone",
+            "a machine that outlives all of its limits is ended by the provider itself",
         )
-    text = "none is left; a machine that outlives all of its limits is ended by the provider itself"
-    return Finding(name=label, health=Health.OK, text=text)
+    if provider.abilities.networks is not None:
+        yield _leftovers(
+            name,
+            "networks",
+            lambda: [network.name for network in leftover_networks(ledger, provider)],
+            "left over from ended runs",
+            "a run with several nodes also needs a key with user_write",
+        )
 
 
-def _networks(ledger: Ledger, provider: Provider, label: str) -> Finding:
-    """Say whether networks of runs are left, and what a run with several nodes needs."""
+def _leftovers(name: str, what: str, find: Callable[[], list[str]], found: str, none: str) -> Finding:
+    """Say whether runs left something with the provider that `reap` removes. A launch does without."""
+    label = f"{name} {what}"
     try:
-        left = leftover_networks(ledger, provider)
-    except VastrunError as error:  # one machine does without
+        left = find()
+    except VastrunError as error:
         return _failure(label, error, Health.SKIP)
     if left:
-        names = ", ".join(network.name for network in left)
-        fix = f"vastrun reap --provider {provider.name}"
-        return Finding(name=label, health=Health.WARN, text=f"left over from ended runs: {names}", fix=fix)
-    text = "none is left; a run with several nodes also needs a key with user_write"
-    return Finding(name=label, health=Health.OK, text=text)
+        text, fix = f"{found}: {', '.join(left)}", f"vastrun reap --provider {name}"
+        return Finding(name=label, health=Health.WARN, text=text, fix=fix)
+    return Finding(name=label, health=Health.OK, text=f"none is left; {none}")
 
 
 def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:

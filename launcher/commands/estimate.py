@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract.program import package_folder
-from vastrun.contract.records import read_json
+from vastrun.contract.records import read_json, write_atomically
 from vastrun.contract.workload import WRONG_MODEL, Workloads
 from vastrun.launcher.bundle.checkout import code_tree
 from vastrun.launcher.config import program_of
@@ -98,12 +98,8 @@ class WorkloadEstimator:
         except ValueError as error:
             raise EstimateError(f"{self.python} gave no answer: {error}") from error
         # Kept whole or not at all. Where there is no room, it is asked for again.
-        place = self._cache_path(query, spec)
         with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-                file.write(done.stdout)
-            Path(file.name).replace(place)
+            write_atomically(self._cache_path(query, spec), done.stdout.decode(), durable=False)
         return workloads
 
     def _cache_path(self, query: Query, spec: JobSpec) -> Path:
@@ -120,7 +116,9 @@ class WorkloadEstimator:
             for name in tree.paths:
                 if name.endswith(".py"):
                     digest.update((tree.root / name).read_bytes())
-        digest.update(f"{self.python} {_torch_version(Path(self.python))}".encode())
+        # By the names of folders: to start that Python, which knows its torch, takes seconds.
+        installed = Path(self.python).parent.parent.glob("lib/python*/site-packages/torch-*")
+        digest.update(f"{self.python} {' '.join(sorted(path.name for path in installed))}".encode())
         return self.cache / f"{digest.hexdigest()[:32]}.json"
 
 
@@ -145,15 +143,6 @@ def _read(text: bytes) -> Workloads:
         raise ValueError(f"more than {_MAX_BYTES} bytes")
     workloads: Workloads = read_json(Workloads, text)
     return workloads
-
-
-def _torch_version(python: Path) -> str:
-    """Return the torch versions installed for that Python, read from folder names: to start it takes
-    seconds.
-    """
-    return " ".join(
-        sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/torch-*"))
-    )
 
 
 def _reason(python: str, stderr: str) -> str:

@@ -73,14 +73,6 @@ class Explanation:
         """Epoch seconds at which the lease ends its machine; None without a machine."""
         return lease_end(self.row.run)
 
-    @property
-    def says_success(self) -> tuple[core.Proof, ...]:
-        return tuple(proof for proof in self.row.run.proofs if proof.holds)
-
-    @property
-    def says_otherwise(self) -> tuple[core.Proof, ...]:
-        return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
-
 
 def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     """Gather the evidence on a run."""
@@ -88,11 +80,13 @@ def explain(ledger: Ledger, run: core.Run, now: float) -> Explanation:
     events = [event for event in diary_of(ledger, run) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     outcome = outputs.outcome()
+    idle = None if outcome is None else outcome.idle_gpus
     rejected = "" if continuation_of(ledger, run) else _last_text(events, NO_OTHER)
     return Explanation(
         row=row_of(ledger, run, now),
         outcome=outcome,
-        idle_gpus=_idle_gpus(outcome, events),
+        # By the evidence, else by the last report while it ran.
+        idle_gpus=idle_gpus_text(idle) if idle else _last_text(events, IDLE_GPUS),
         slow_machine=_last_text(events, SLOW_MACHINE),
         not_retried=rejected and f"{rejected}; once that has changed: vastrun resume {run.id}",
         advice=_advice(ledger, run),
@@ -129,13 +123,6 @@ def _advice(ledger: Ledger, run: core.Run) -> str:
     return f"{later.id} continued it and ended {later.verdict}: vastrun why {later.id}"
 
 
-def _idle_gpus(outcome: Outcome | None, events: Sequence[core.Event]) -> str:
-    """Describe idle GPUs by the evidence, else by the last report while it ran; empty: there is none."""
-    if outcome is not None and outcome.idle_gpus is not None:
-        return idle_gpus_text(outcome.idle_gpus)
-    return _last_text(events, IDLE_GPUS)
-
-
 def _last_text(events: Sequence[core.Event], begins: str) -> str:
     """Return the last report that begins so; empty: there is none."""
     return next((event.text for event in reversed(events) if event.text.startswith(begins)), "")
@@ -154,15 +141,12 @@ def missing_file(run: core.Run) -> str:
 
     spec = read_job(run.spec_json)
     names = (word.rstrip(".") for found in _NAMED.findall(run.detail) for word in found if word)
-    for path in dict.fromkeys(islice(names, _MAX_NAMES)):
-        if found := why_not_shipped(_in_code(PurePosixPath(path)), spec):
+    for named in dict.fromkeys(islice(names, _MAX_NAMES)):
+        path = str(PurePosixPath(named))
+        if path.startswith("/"):  # in the code folder of the machine
+            path = path.partition(f"/{layout.CODE}/")[2] or path
+        if found := why_not_shipped(path, spec):
             name, why = found
             remedy = f"data: [{data_entry(name, spec)}]" if name.endswith("/") else "it to code.include"
             return f"{name} is {why}, so it was not uploaded; add {remedy}"
     return ""
-
-
-def _in_code(path: PurePosixPath) -> str:
-    """Return the path from the code folder, of a path on the machine."""
-    folder = f"/{layout.CODE}/"
-    return str(path).partition(folder)[2] if path.is_absolute() and folder in str(path) else str(path)

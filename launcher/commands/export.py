@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.checkpoint_folder import FILES, SnapshotState
 from vastrun.contract.records import read_json
-from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import StorageError, UsageError

@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import MIN_BYTES, DamagedError, newest_first, read_manifest, step_of
+from vastrun.contract.checkpoint_folder import (
+    FILES,
+    MIN_BYTES,
+    DamagedError,
+    SnapshotState,
+    newest_first,
+    read_manifest,
+    step_of,
+)
 from vastrun.contract.job import JobCheckpoints, matching_paths
-from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.decisions import resumption
 from vastrun.launcher.gate.metrics import parse_record
 

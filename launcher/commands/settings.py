@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, tzinfo
 from pathlib import Path
 
+from vastrun.contract.records import write_atomically
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
 from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
@@ -23,12 +21,9 @@ MONTH, TOTAL = "budget.month_usd", "budget.usd"
 def read_settings(file: Path | None) -> LoadedSettings:
     """Return what the config file says, and its faults. One that is not there says nothing."""
     try:
-        text = "" if file is None else file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = ""
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        return LoadedSettings(faults=(f"{file}: cannot be read: {reason}",))
+        text = "" if file is None else _text(file)
+    except StorageError as error:
+        return LoadedSettings(faults=(str(error),))
     if not text:
         return LoadedSettings()
     from vastrun.launcher.config.settings_file import load_settings  # slow to import: pydantic, yaml
@@ -93,25 +88,15 @@ def _text(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise StorageError(f"cannot read {file}: {reason}") from error
+        raise StorageError(f"{file}: cannot be read: {reason}") from error
 
 
 def _write(file: Path, text: str) -> None:
     """Replace the file, whole at any moment. Where it is a link, what it points to is replaced."""
     try:
         target = file.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        part = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-            part.chmod(mode)
-            part.replace(target)
-        finally:
-            with suppress(FileNotFoundError):
-                part.unlink()
+        write_atomically(target, text, mode=mode)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise StorageError(f"cannot write {file}: {reason}") from error

@@ -149,7 +149,9 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> RunAssessment:
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> list[Proof]:
     proofs = [_held(outcome)] if spec.hold is not None else [_ranks(outcome, spec)]
-    proofs += [_exit(evidence)]
+    code = evidence.exit_code
+    text = "the run left no exit code" if code is None else f"the exit code of the run is {code}"
+    proofs += [Proof(name="exit", holds=None if code is None else code == 0, text=text)]
     if outcome.stop_sent_at is not None:
         # A stop came too late to matter if all requested steps were done.
         finished = cause_of(outcome) is None
@@ -228,14 +230,6 @@ def _how(rank: RankEnd) -> str:
     if rank.exit_code is None:
         return "an unknown cause"
     return rank.signal or f"exit code {rank.exit_code}"
-
-
-def _exit(evidence: Evidence) -> Proof:
-    if evidence.exit_code is None:
-        return Proof(name="exit", holds=None, text="the run left no exit code")
-    return Proof(
-        name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
-    )
 
 
 def _stop_text(outcome: Outcome, spec: JobSpec) -> str:

@@ -63,10 +63,6 @@ class LiveDownloads:
         self.limit = next_slice_bytes(self.limit, copy.held - self.received_bytes, now - began)
         self.began_at, self.received_bytes = self.began_at or began, copy.held
 
-    def note_late(self, began: float) -> None:
-        """Record a slice whose time was over before its bytes came."""
-        self.got_slice, self.began_at = True, self.began_at or began
-
 
 def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, remote: Remote) -> None:
     """Download the next slice of the newest checkpoint. A failure does not affect the run."""
@@ -78,7 +74,7 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
     try:
         copy = context.services.output_store.download_checkpoint(context.run, remote, limit=downloads.limit)
     except errors.SliceOverError:
-        downloads.note_late(began)
+        downloads.got_slice, downloads.began_at = True, downloads.began_at or began
         return
     except (errors.UnreachableError, errors.GoneError):
         raise

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import STATE
 from vastrun.contract.outcome import Bytes, FileChecksum
 from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, parse_json, read_as, read_json
-from vastrun.contract.snapshot_state import STATE
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate import caps

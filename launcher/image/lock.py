@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from vastrun.contract.records import write_atomically
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.package_files import configs_dir
@@ -161,11 +162,8 @@ def _restore_hint(path: Path) -> str:
 def write_lock(path: Path, lock: Lock) -> None:
     """Write the lock to the file, which is whole at any moment."""
     document = {"version": _SCHEMA, "images": {name: asdict(image) for name, image in lock.images.items()}}
-    part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(_HEAD + yaml.safe_dump(document, sort_keys=False, width=200), encoding="utf-8")
-        part.replace(path)
+        write_atomically(path, _HEAD + yaml.safe_dump(document, sort_keys=False, width=200))
     except OSError as error:
         hint = "export VASTRUN_IMAGE_LOCK=/somewhere/writable/image.lock"
         raise ImageError(f"cannot write {path}: {error.strerror}", hint=hint) from error

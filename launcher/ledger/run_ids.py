@@ -52,19 +52,13 @@ def find_run(ledger: Ledger, name: str) -> Run:
         matches = [run for run in of_job if run.phase is not Phase.ENDED] or of_job[:1]
     if len(matches) == 1:
         return matches[0]
-    raise _no_match_error(name, matches, runs, [batch.name for batch in ledger.batches.all()])
-
-
-def _no_match_error(
-    name: str, matches: Sequence[Run], runs: Sequence[Run], batches: Sequence[str]
-) -> NoSuchRunError:
-    if name in batches:
-        return NoSuchRunError(f"'{name}' is a batch, not a run", hint=f"vastrun batch status {name}")
+    if any(batch.name == name for batch in ledger.batches.all()):
+        raise NoSuchRunError(f"'{name}' is a batch, not a run", hint=f"vastrun batch status {name}")
     if matches:
         several = ", ".join(run.id for run in matches[:5])
-        return NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")
+        raise NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")
     suggested = suggestion(name, [run.id for run in runs])
-    return NoSuchRunError(f"no run is called '{name}'{suggested}", hint="vastrun status")
+    raise NoSuchRunError(f"no run is called '{name}'{suggested}", hint="vastrun status")
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:

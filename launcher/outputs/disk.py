@@ -32,10 +32,10 @@ FREE_BYTES = 50 * 10**6
 
 
 @contextmanager
-def disk_errors(out: Path) -> Iterator[None]:
-    """Turn faults of this computer's disk within into StorageError."""
+def disk_errors(out: Path | str) -> Iterator[Path]:
+    """Yield the folder, and turn faults of this computer's disk within into StorageError."""
     try:
-        yield
+        yield Path(out)
     except OSError as error:
         hint = "free some space, or choose another folder with --out DIR"
         raise StorageError(f"cannot write to {out}: {error.strerror or error}", hint=hint) from error

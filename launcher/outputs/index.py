@@ -53,6 +53,9 @@ def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
     outputs = Outputs(run)
     outcome, newest = outputs.outcome(), _checkpoint(outputs, "latest.json")
     local_paths = {path: outputs.path(path) for path in paths}
+    offline = sorted(
+        p for p in outputs.path(layout.WANDB_FILES).glob("offline-run-*") if _OFFLINE.fullmatch(p.name)
+    )
     return FolderContents(
         names={
             path: place.relative_to(outputs.folder).as_posix()
@@ -62,7 +65,7 @@ def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
         newest=newest,
         best=_checkpoint(outputs, "best.json"),
         can_export=newest is not None and bool(program_of(read_job(run.spec_json)).export_module),
-        wandb=_offline_runs(outputs),
+        wandb=tuple(p.relative_to(outputs.folder).as_posix() for p in offline[-caps.WANDB_FOLDERS :]),
         wandb_url=(outcome.wandb.url if outcome and outcome.wandb else None) or "",
         scores=(outcome.scores if outcome else None) or {},
         has_transcript=outputs.transcript.is_file(),
@@ -78,14 +81,6 @@ def _checkpoint(outputs: Outputs, name: str) -> str | None:
     with (folder / name).open("rb") as file:
         named = parse_latest_checkpoint(file.read(caps.SMALL_FILES[f"{layout.CHECKPOINTS}/latest.json"]))
     return named if named is not None and (folder / named).is_dir() else None
-
-
-def _offline_runs(outputs: Outputs) -> tuple[str, ...]:
-    folder = outputs.path(layout.WANDB_FILES)
-    names = sorted(path.name for path in folder.glob("offline-run-*") if _OFFLINE.fullmatch(path.name))
-    return tuple(
-        (folder / name).relative_to(outputs.folder).as_posix() for name in names[-caps.WANDB_FOLDERS :]
-    )
 
 
 def metric_lines(path: Path, max_lines: int = caps.METRICS_LINES) -> Iterator[bytes]:

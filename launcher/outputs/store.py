@@ -61,12 +61,11 @@ class FolderStore:
         self._index, self._report = index, report
 
     def check_unused(self, run: Run) -> None:
-        with disk_errors(Path(run.out_dir)):
-            check_unused(Path(run.out_dir), run.id)
+        with disk_errors(run.out_dir) as out:
+            check_unused(out, run.id)
 
     def check(self, run: Run) -> None:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
@@ -75,29 +74,24 @@ class FolderStore:
         need_space(out, 0)
 
     def save_start_script(self, run: Run, text: str) -> None:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             _write(out, {START_SCRIPT: text})
 
     def download_log(self, run: Run, remote: Remote) -> str:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             return download_log(out, remote, whole_lines=True).decode(errors="replace")
 
     def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             budget = self._budget("checkpoint", remote)
             return continue_copy(out, remote, limit, _disk_bytes(run), budget, stage_end_steps(run))
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             return grow_metrics(out, remote)
 
     def collect(self, run: Run, remote: Remote) -> CollectResult:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             not_shown = 0
             while part := download_log(out, remote, whole_lines=False):
                 not_shown += len(part)
@@ -106,8 +100,7 @@ class FolderStore:
             return replace(collected, log_bytes_not_shown=not_shown)
 
     def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
-        out = Path(run.out_dir)
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             budget = self._budget("outputs", remote)
             bound = min(_disk_bytes(run), max_bytes)
             return fetch(out, remote, path, self._disk_ignores_case, bound, budget)
@@ -116,14 +109,18 @@ class FolderStore:
         return Outputs(run).left_out()
 
     def describe(self, run: Run, now: float) -> None:
-        out = Path(run.out_dir)
         if not Outputs(run).log.is_file():
             return
-        with disk_errors(out):
+        with disk_errors(run.out_dir) as out:
             if self._index is not None:
                 _write(out, self._index(run, now))
             if self._report is not None:
-                _write(out, {REPORT: self._page(run, now)})
+                try:
+                    page = self._report(run, now)
+                except PAGE_FAULTS as fault:
+                    text = f"{REPORT} cannot be made: {type(fault).__name__}: {fault}"
+                    raise StorageError(text) from fault
+                _write(out, {REPORT: page})
 
     def _budget(self, exchange: str, remote: Remote) -> ExchangeBudget:
         """Return the budget of an exchange that begins."""
@@ -131,13 +128,6 @@ class FolderStore:
         if isinstance(remote, ChecksExchange):
             return ExchangeBudget(allowance, check=remote.raise_if_stopped, now=self._now)
         return ExchangeBudget(allowance, now=self._now)
-
-    def _page(self, run: Run, now: float) -> str:
-        assert self._report is not None
-        try:
-            return self._report(run, now)
-        except PAGE_FAULTS as fault:
-            raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
 
 
 def _write(out: Path, texts: Mapping[str, str | bytes]) -> None:

@@ -27,7 +27,9 @@ LARGE_BYTES = 32 << 20
 
 def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     """Append what is new of the box's log to the copy here; return it."""
-    with _opened(place_of(out, layout.LOG)) as log:
+    place = place_of(out, layout.LOG)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("ab+", buffering=0) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
         new = _new_log_bytes(remote, log, os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
@@ -40,36 +42,22 @@ def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     return new
 
 
-def _opened(log: Path) -> FileIO:
-    """Open the copy for reading and appending. Its folder exists but for the first time."""
-    try:
-        return log.open("ab+", buffering=0)
-    except FileNotFoundError:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        return log.open("ab+", buffering=0)
-
-
 def _new_log_bytes(remote: Remote, copy: FileIO, held: int) -> bytes:
     """Return what follows the `held` bytes of the local copy. The copy of a replaced log is kept."""
     last = os.pread(copy.fileno(), OVERLAP, max(0, held - OVERLAP))
     new = log_tail(remote, layout.LOG, held=held, last=last, limit=MAX_LOG_CHUNK_BYTES)
     log = Path(copy.name)
     if new is None:
-        shutil.copyfile(log, _unused(log))
+        unused = next((place for place in _set_aside(log) if not place.exists()), None)
+        if unused is None:
+            raise BoxError(f"the log was restarted more than {LOGS} times")
+        shutil.copyfile(log, unused)
         copy.truncate(0)
         return _new_log_bytes(remote, copy, 0)
     aside = sum(place.stat().st_size for place in _set_aside(log) if place.is_file())
     if new and held + len(new) + aside > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return new
-
-
-def _unused(log: Path) -> Path:
-    """The first of `log.txt.1`, `log.txt.2`... that is not there. Raises BoxError when all are."""
-    for place in _set_aside(log):
-        if not place.exists():
-            return place
-    raise BoxError(f"the log was restarted more than {LOGS} times")
 
 
 def _set_aside(log: Path) -> list[Path]:
@@ -113,7 +101,11 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     """
     place = place_of(out, layout.METRICS)
     held = place.stat().st_size if place.is_file() else 0
-    last = _last(place, held)
+    last = b""
+    if held:
+        with place.open("rb") as copy:
+            copy.seek(max(0, held - OVERLAP))
+            last = copy.read(OVERLAP)
     seen = _read(remote, layout.METRICS, held - len(last), len(last), len(last) + METRICS_SLICE_BYTES)
     if seen.startswith(last):
         lines = _whole_lines(seen[len(last) :])
@@ -128,14 +120,6 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     need_space(out, len(content))
     write_file(place, content)  # at once: a reader finds the old ones or the new ones
     return len(content)
-
-
-def _last(place: Path, held: int) -> bytes:
-    if not held:
-        return b""
-    with place.open("rb") as copy:
-        copy.seek(max(0, held - OVERLAP))
-        return copy.read(OVERLAP)
 
 
 def _whole_lines(new: bytes) -> bytes:

@@ -165,10 +165,12 @@ class SlotRemote:
         return replace(access, folder=f"{access.folder}/{self._folder}")
 
     def put(self, local_path: str, path: str) -> None:
-        self._store(lambda: self._inner.put(local_path, self._path(path)))
+        self.check()  # else the machine's shell would create missing folders
+        self._inner.put(local_path, self._path(path))
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        self._store(lambda: self._inner.write(self._path(path), content, mode=mode))
+        self.check()  # as for `put`
+        self._inner.write(self._path(path), content, mode=mode)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         try:
@@ -189,11 +191,6 @@ class SlotRemote:
     def check(self) -> None:
         """Check that the slot exists. Raises GoneError, UnreachableError."""
         self.run("true", timeout_s=60.0)
-
-    def _store(self, store: Callable[[], None]) -> None:
-        """Check that the slot exists, then store: the machine's shell would create missing folders."""
-        self.check()
-        store()
 
     def _path(self, path: str) -> str:
         return f"{self._folder}/{path}"

@@ -138,7 +138,8 @@ class SshSession:
 
     def errors(self) -> str:
         """Return the command's stderr; before its start, the machine's."""
-        return strip_noise(bytes(self._err.data).decode("utf-8", "replace"))
+        lines = bytes(self._err.data).decode("utf-8", "replace").split("\n")
+        return "\n".join(line for line in lines if not _NOISE.search(line.rstrip("\r")))
 
     def close(self) -> None:
         """Close the channel. A connection that is broken already is not an error here."""
@@ -223,8 +224,3 @@ class _Output:
         content = bytes(self.data[:limit]) if self.pid is not None else b""
         del self.data[: len(content)]
         return content
-
-
-def strip_noise(text: str) -> str:
-    """Return the text without its lines of known noise."""
-    return "\n".join(line for line in text.split("\n") if not _NOISE.search(line.rstrip("\r")))

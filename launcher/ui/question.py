@@ -82,7 +82,9 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
             if left_s <= 0:
                 return question.safe
             if left_s != shown_s and (live or shown_s is None):
-                say(("\r\x1b[K" if live else "") + _prompt(question, left_s))
+                *keys, last = (choice.key for choice in question.choices)
+                prompt = f"Press {', '.join(keys)} or {last} ({question.safe.key} in {left_s} s): "
+                say(f"\r\x1b[K{prompt}" if live else prompt)
                 shown_s = left_s
             if select.select([terminal], [], [], 0.1)[0]:
                 typed = os.read(terminal, 100).decode(errors="replace")
@@ -94,11 +96,6 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
         return None
 
     return ask
-
-
-def _prompt(question: Question[_T], left_s: int) -> str:
-    *keys, last = (choice.key for choice in question.choices)
-    return f"Press {', '.join(keys)} or {last} ({question.safe.key} in {left_s} s): "
 
 
 def _in_foreground(terminal: int) -> bool:

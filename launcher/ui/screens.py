@@ -21,17 +21,17 @@ _STDERR = 2
 class PlainScreens:
     """Factory of screens with plain lines."""
 
-    def __init__(self, plain: Callable[[float], StreamScreen]) -> None:
-        """`plain` makes a screen with elapsed time from the given epoch seconds."""
+    def __init__(self, plain: Callable[..., StreamScreen]) -> None:
+        """`plain` makes a screen; its option `began`: start of elapsed time, epoch seconds."""
         self.plain = plain
 
     def of_run(self, began: float) -> StreamScreen:
         """Return a screen for a run."""
-        return self.plain(began)
+        return self.plain(began=began)
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:  # noqa: ARG002 - for live screens
         """Return a screen for many runs; `listed` returns lines for the open ones."""
-        return self.plain(began)
+        return self.plain(began=began)
 
 
 class LiveScreens(PlainScreens):
@@ -40,24 +40,24 @@ class LiveScreens(PlainScreens):
     def __init__(self, output: HeldStream, environ: Mapping[str, str], now: Callable[[], float]) -> None:
         """`output` writes to stderr."""
         self._output, self._environ, self._now = output, environ, now
+        super().__init__(self._plain)
 
-        def plain(began: float) -> StreamScreen:
-            return StreamScreen(output, TerminalCapabilities.of(sys.stderr, environ), began=began, now=now)
-
-        super().__init__(plain)
+    def _plain(self, *, began: float) -> StreamScreen:
+        terminal = TerminalCapabilities.of(sys.stderr, self._environ)
+        return StreamScreen(self._output, terminal, began=began, now=self._now)
 
     def of_run(self, began: float) -> StreamScreen:
         from vastrun.launcher.ui import live
 
         if not live.supports_live_view(sys.stderr, self._environ):
-            return self.plain(began)
+            return self.plain(began=began)
         return live.LiveScreen(self._output, began=began, now=self._now, curve_of=downloaded_curves())
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:
         from vastrun.launcher.ui import live
 
         if not live.supports_live_view(sys.stderr, self._environ):
-            return self.plain(began)
+            return self.plain(began=began)
         return live.ListScreen(self._output, listed, began=began, now=self._now)
 
 

@@ -45,19 +45,14 @@ class OpenFiles:
                     with suppress(OSError, LookupError, ValueError):
                         target = process / "fd" / number
                         if os.readlink(target).startswith(inside):  # noqa: PTH115
-                            flags = _flags(process / "fdinfo" / number)
+                            lines = (process / "fdinfo" / number).read_text().splitlines()
+                            flags = int(next(one for one in lines if one.startswith("flags:")).split()[1], 8)
                             if flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
                                 found = target.stat()
                                 group = appended if flags & os.O_APPEND else written
                                 group.add((found.st_dev, found.st_ino))
                 mapped |= set(_mapped(process, inside))
         return cls(written=frozenset(written), appended=frozenset(appended), mapped=frozenset(mapped))
-
-
-def _flags(fdinfo: Path) -> int:
-    return int(
-        next(line for line in fdinfo.read_text().splitlines() if line.startswith("flags:")).split()[1], 8
-    )
 
 
 def _mapped(process: Path, inside: str) -> Iterator[FileId]:

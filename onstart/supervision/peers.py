@@ -195,7 +195,9 @@ class Peers:
         compares each clock with its own at every message, and sends the offsets to all: then all order the
         failures alike. The error is at most the latency of the fastest recent message.
         """
-        clocks = self._clocks if self.this_node.is_host else self._first_clocks
+        clocks = self._clocks
+        if not self.this_node.is_host:
+            clocks = self.peer_states[0].clocks if 0 in self.peer_states else ()
         if max(node, self.this_node.node) >= len(clocks):  # nothing was heard
             return at
         return at - clocks[node] + clocks[self.this_node.node]
@@ -203,10 +205,6 @@ class Peers:
     @property
     def _clocks(self) -> tuple[float, ...]:
         return tuple(max(self._ahead.get(node, ()), default=0.0) for node in range(self.this_node.nodes))
-
-    @property
-    def _first_clocks(self) -> tuple[float, ...]:
-        return self.peer_states[0].clocks if 0 in self.peer_states else ()
 
     def listen(self) -> None:
         """Receive states and record lost nodes. Call it several times a second."""

@@ -32,7 +32,8 @@ def agree_on_restart(
     job: Job, history: Sequence[StartRecord], last: Start, peers: Peers
 ) -> Restart | NoRestart:
     """Return the decision of all nodes after the last start, whose options were `last`."""
-    healthy = _healthy(job, history[-1], peers)
+    is_curable = REASONS[history[-1].reason].is_curable
+    healthy = peers.listen_while(healthy_gpus) if job.gpus and is_curable else None
     if job.nodes == 1:
         return next_start(job, history, last, healthy)
     peers.publish(has_concluded=True, gpus=None if healthy is None else len(healthy))
@@ -99,9 +100,3 @@ def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:
             return NoRestart(why=unreachable_text(peers))
         peers.listen()
         time.sleep(0.1)
-
-
-def _healthy(job: Job, ended: StartRecord, peers: Peers) -> HealthyGpus:
-    if not (job.gpus and REASONS[ended.reason].is_curable):
-        return None
-    return peers.listen_while(healthy_gpus)

@@ -19,8 +19,10 @@ from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import (
+    FILES,
     DamagedError,
     Manifest,
+    SnapshotState,
     checksum_file,
     is_inside,
     newest_first,
@@ -30,7 +32,6 @@ from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.resume_command import plain_name
-from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.contract.stop_budget import CHECKPOINT_S
 from vastrun.onstart.supervision.program_files import FilesBefore, printable
 from vastrun.onstart.supervision.rank_process import read_processes

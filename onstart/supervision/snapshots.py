@@ -21,12 +21,19 @@ from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
+from vastrun.contract.checkpoint_folder import (
+    FILES,
+    STATE,
+    CheckpointFolder,
+    checksum_file,
+    name_of,
+    newest_first,
+    step_of,
+)
 from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
-from vastrun.contract.snapshot_state import FILES, STATE
 from vastrun.onstart.supervision.download_order import download_order, named_files
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,

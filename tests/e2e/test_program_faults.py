@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.e2e.terminal import Terminal
 from tests.emulators.box import Graphics
 from tests.emulators.nvidia_smi import nvidia_smi
 from tests.emulators.vast import VastEmulator
+from tests.http_servers import QuietHandler
 from tests.waiting import eventually
 from vastrun.onstart.boot.preflight.machine import torch_cuda
 
@@ -43,7 +44,7 @@ def _rows() -> Iterator[Any]:
                     yield pytest.param(cause, {**how, **row}, id=title)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     """Serves a file; the measurement of a machine connects without a request."""
 
     server: "_Server"
@@ -59,13 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.endswith("?close"):
             self.server.shutdown()
             self.server.server_close()
-        self.send_response(200)
-        self.send_header("Content-Length", "1")
-        self.end_headers()
-        self.wfile.write(b"x")
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+        self.answer(200, b"x")
 
 
 class _Server(ThreadingHTTPServer):

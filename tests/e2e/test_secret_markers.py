@@ -8,7 +8,6 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.e2e.terminal import STUB_TORCH, Terminal
+from tests.launcher.notifications.inbox import Inbox, inbox
 from tests.onstart.transfer.file_server import FileServer, serving
 
 CONTENT = b"1 2 3\n" * 1000
@@ -82,34 +82,6 @@ READ_BATCH = (
 )
 
 
-class Hook:
-    """A receiver of notifications that keeps what it is sent, without the addresses."""
-
-    def __init__(self) -> None:
-        bodies: list[str] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                bodies.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.bodies = bodies
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 class Processes:
     """Notes the arguments of all processes, while it is open."""
 
@@ -147,7 +119,7 @@ def markers_of(terminal: Terminal) -> dict[str, str]:
     return {place: "m" + hashlib.sha256(name).hexdigest()[:39] for place, name in names.items()}
 
 
-def write_job(terminal: Terminal, server: FileServer, hook: Hook, *, fails: bool, starts: bool) -> None:
+def write_job(terminal: Terminal, server: FileServer, hook: Inbox, *, fails: bool, starts: bool) -> None:
     markers, vault = markers_of(terminal), terminal.folder.parent / "vault"
     vault.mkdir(exist_ok=True)
     (vault / ".env").write_text(f"OTHER_LOGIN={markers['secret from a file']}\n")
@@ -228,7 +200,7 @@ def test_no_marker_is_in_what_is_written_or_shown(
     (rented.folder / "tmp").mkdir()
     rented.variables["TMPDIR"] = str(rented.folder / "tmp")
     shown: dict[str, str] = {}
-    with Hook() as hook, Processes() as processes:
+    with inbox() as hook, Processes() as processes:
         write_job(rented, server, hook, fails=ends == "badly", starts=ends == "before it starts")
         launch = ("launch", "job.yaml", "--provider", provider, "-y")
         runs: list[str] = []
@@ -247,7 +219,7 @@ def test_no_marker_is_in_what_is_written_or_shown(
             shown[words] = done.out + done.err
             assert done.exit_code == 0, f"{words}: {done.err}"
         shown |= pages(rented, *("", *(f"run/{run}" for run in runs)))
-        shown["notifications"] = "\n".join(hook.bodies)
+        shown["notifications"] = "\n".join(letter.body.decode() for letter in hook.letters)
     assert "marked" in shown["notifications"] and "<secret>" in shown["plan job.yaml --json"]
     assert list(rented.folder.rglob("bugreport-*.tar.gz")) and list(rented.folder.rglob("report.html"))
     found = leaks(rented, shown, processes)

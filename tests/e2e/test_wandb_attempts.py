@@ -1,7 +1,6 @@
 """W&B over two attempts of one launch: one run, in its group, with the state in which the last one ended."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,14 +98,6 @@ if trainer.is_global_zero:
     print("all is well", flush=True)
 leave(0)
 """
-
-
-@pytest.fixture
-def wandb() -> Iterator[WandbServer]:
-    pytest.importorskip("wandb")
-    server = WandbServer()
-    yield server
-    server.close()
 
 
 def launch(terminal: Terminal, wandb: WandbServer, program: str, *more: str) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from tests.emulators.answers import Reply
 from tests.emulators.api import Request
+from tests.http_servers import QuietHandler
 
 Answer = Callable[[Request], Reply]
 
@@ -47,7 +48,7 @@ class Server(ThreadingHTTPServer):
         self.server_close()
 
 
-class _RequestHandler(BaseHTTPRequestHandler):
+class _RequestHandler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server_version = "vast-emulator"
     disable_nagle_algorithm = True
@@ -68,19 +69,10 @@ class _RequestHandler(BaseHTTPRequestHandler):
         if reply.cut:
             self.close_connection = True
             return
-        self.send_response(reply.status)
-        self.send_header("Content-Type", reply.content_type)
-        self.send_header("Content-Length", str(len(reply.body)))
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(reply.body)
+        self.answer(reply.status, reply.body, Content_Type=reply.content_type, **reply.headers)
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """The emulator's time, not this computer's."""
         return super().date_time_string(self.server.now() if timestamp is None else timestamp)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not printed."""

@@ -16,21 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.emulators import ssh_servers
-from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.api import Request, answer
-from tests.emulators.billing import Billing
 from tests.emulators.box import Box, Graphics
 from tests.emulators.clock import Clock
-from tests.emulators.faults import FAULTS, Faults
+from tests.emulators.faults import FAULTS
 from tests.emulators.instance import REALISTIC, Pace
-from tests.emulators.instances import Fleet
-from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine, here_mb, synthetic_machines
-from tests.emulators.market import Market
-from tests.emulators.overlays import Overlays
 from tests.emulators.process_box import ProcessBox
-from tests.emulators.schedules import Schedules
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
@@ -87,6 +80,12 @@ class VastEmulator:
         """Where the boxes are: `C.<instance id>` each."""
         make_box = make_box or (self._docker.make_box if self._docker else self._make_process_box)
         self._world = World(settings, self.clock, self.folder, self._server.url, make_box)
+        self.lock = self._world.lock
+        """Guards everything below."""
+        self.market, self.instances = self._world.market, self._world.instances
+        self.overlays, self.schedules = self._world.overlays, self._world.schedules
+        self.account, self.billing = self._world.account, self._world.billing
+        self.faults, self.limits = self._world.faults, self._world.limits
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
         self.requests: list[tuple[str, str]] = []
@@ -124,51 +123,6 @@ class VastEmulator:
     def account_key(self) -> str:
         """The account's API key."""
         return self.account.key
-
-    @property
-    def lock(self) -> threading.RLock:
-        """Guards everything below."""
-        return self._world.lock
-
-    @property
-    def market(self) -> Market:
-        """Machines and offers."""
-        return self._world.market
-
-    @property
-    def instances(self) -> Fleet:
-        """What is rented."""
-        return self._world.instances
-
-    @property
-    def overlays(self) -> Overlays:
-        """Networks of one's own."""
-        return self._world.overlays
-
-    @property
-    def schedules(self) -> Schedules:
-        """Requests that its own servers send later."""
-        return self._world.schedules
-
-    @property
-    def billing(self) -> Billing:
-        """What it costs."""
-        return self._world.billing
-
-    @property
-    def account(self) -> Account:
-        """Keys and credit."""
-        return self._world.account
-
-    @property
-    def faults(self) -> Faults:
-        """What goes wrong."""
-        return self._world.faults
-
-    @property
-    def limits(self) -> Limits:
-        """How fast calls may come."""
-        return self._world.limits
 
     def containers(self) -> list[Container]:
         """Of all boxes, in whatever state; none where boxes are processes."""

@@ -11,19 +11,25 @@ import hashlib
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, BinaryIO
 
 from vastrun.contract.outcome import FileChecksum
-from vastrun.contract.records import MaxLength, Pattern, read_json, write_json
+from vastrun.contract.records import MaxLength, Pattern, Range, read_json, read_small, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 BEST = "best.json"
+STATE = "state.json"
+FILES = "files"
+"""Folder of a snapshot with the files, by their paths relative to the box."""
+_MAX_ENTRIES = 100_000
 
 _NAME = re.compile(r"step-(\d{6,})")
+_Path = Annotated[str, MaxLength(4096)]
 MIN_BYTES = 1_000_000
 _SUFFIXES = (
     *(".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".onnx", ".npz", ".npy", ".h5", ".hdf5", ".pkl"),
@@ -36,7 +42,7 @@ class Manifest:
     """The files of a checkpoint; paths relative to its folder."""
 
     step: int
-    files: Annotated[tuple[FileChecksum, ...], MaxLength(100_000)]
+    files: Annotated[tuple[FileChecksum, ...], MaxLength(_MAX_ENTRIES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,35 @@ class BestCheckpoint:
     by: str
     """Name of the metric of the score."""
     value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotState:
+    """What a snapshot of a program says of itself; a checkpoint that the program stored has other keys."""
+
+    is_calm: bool = True
+    """True: taken between two saves, as far as that could be seen."""
+    step: Annotated[int, Range(0, 2**53)] = 0
+    """The program's step when it saved last."""
+    resume: _Path = ""
+    """Path of the newest checkpoint by `checkpoints.files`, relative to the box."""
+    files: Annotated[Mapping[_Path, tuple[Annotated[int, Range(0, 2**53)], ...]], MaxLength(_MAX_ENTRIES)] = (
+        field(default_factory=dict)
+    )
+    """Mode, and time of the last write in microseconds, of each file."""
+    links: Annotated[Mapping[_Path, _Path], MaxLength(_MAX_ENTRIES)] = field(default_factory=dict)
+    folders: Annotated[tuple[_Path, ...], MaxLength(_MAX_ENTRIES)] = ()
+    """Empty folders."""
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> SnapshotState:
+        """Read the state of a snapshot. One that cannot be read has no files of a program."""
+        try:
+            state = read_json(cls, read_small(checkpoint / STATE, 32 << 20))
+        except (OSError, ValueError):
+            return cls()
+        assert isinstance(state, cls)
+        return state
 
 
 class DamagedError(Exception):

@@ -272,7 +272,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any) -> str:
-    if not isinstance(value, str) or _has_surrogates(value):
+    # A lone surrogate can be neither stored nor printed.
+    if not isinstance(value, str) or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)):
         raise _expected("a string", value)
     return value
 
@@ -308,10 +309,6 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _has_surrogates(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
-
-
 def _expected(what: str, value: Any) -> RecordError:
     return RecordError(f"expected {what}, not {_shown(value)}")
 
@@ -343,17 +340,20 @@ def read_small(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         os.close(fd)
 
 
-def write_atomically(path: Path, *texts: str, durable: bool = True) -> None:
+def write_atomically(path: Path, *texts: str, durable: bool = True, mode: int | None = None) -> None:
     """Write texts to `path` so that a reader sees the old file or the new one, never a part of it.
 
     Creates the folder if it is missing. With `durable` it returns only when they are on the disk, which
-    can take seconds on a busy one. Raises OSError, after which the old file is unchanged.
+    can take seconds on a busy one. `mode`: the permissions; None: the usual ones. Raises OSError, after which
+    the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # A manifest skips `.NAME.part`: a writer that is killed cannot remove it.
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
+            if mode is not None:
+                part.chmod(mode)
             file.writelines(texts)
             if durable:
                 file.flush()

@@ -94,7 +94,9 @@ class DockerProvider:
         else:
             gpus, cuda = read_gpus(self._visible_gpus)
             # Unknown is enough: the box measures its disk before it trains, and costs nothing until then.
-            disk_gb = _free_gb(docker_host.folder) or needed.disk_gb
+            disk_gb = needed.disk_gb
+            with suppress(OSError):  # it is not visible, as with Docker Desktop's VM
+                disk_gb = shutil.disk_usage(docker_host.folder).free / 1e9
         hardware = Hardware(
             cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
         )
@@ -210,14 +212,6 @@ def _instance(container: containers.Container) -> Instance:
         image=container.image,
         rendezvous=f"{address}:29400" if address else "",
     )
-
-
-def _free_gb(folder: str) -> float | None:
-    """Return the free space of Docker's disk; None when it is not visible, as with Docker Desktop's VM."""
-    try:
-        return shutil.disk_usage(folder).free / 1e9
-    except OSError:
-        return None
 
 
 def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -108,16 +108,12 @@ class LoginNode:
         with self._lock, self._mapped_errors():
             done = self._shell.run(words, timeout_s=timeout_s)
         _, mark, printed = done.stdout.partition(f"\n{_OUTPUT_MARK}\n")
-        self._budget().spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
+        too_much = partial(UnreachableError, cause=Cause.PROVIDER)
+        budget = ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
+        budget.spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
         if not mark:
             raise UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
         return CommandResult(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
-
-    def _budget(self) -> ExchangeBudget:
-        def too_much(text: str) -> UnreachableError:
-            return UnreachableError(text, cause=Cause.PROVIDER)
-
-        return ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file into the boxes' folder, readable by the user alone."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from vastrun.launcher.core import AccountStatus, Cause, Identity, Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import GoneError, UnreachableError
+from vastrun.launcher.core.errors import GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.decisions.history import SpeedHistory
@@ -23,7 +23,7 @@ from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import boot, market, rental, transport
 from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
+from vastrun.launcher.providers.vast.boot import OFFLINE_S, stop_error
 from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.machine_list import MachineRows
@@ -202,7 +202,8 @@ class VastProvider:
         if row.is_stopped:
             raise stop_error(row, credit_usd=self.api.credit_usd(), now=self.clock.now())
         if self._rows.offline_s(row) >= OFFLINE_S:
-            raise offline_error(row)
+            text = f"Vast lists machine {row.machine_id} as offline for {OFFLINE_S / 60:.0f} min"
+            raise ProviderError(text, cause=Cause.LOST)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
         if not boot.may_be_reachable(row, self.clock.now()) or not addresses:

@@ -13,8 +13,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
-from vastrun.launcher.providers.vast.calls import NEEDED, RIGHTS
+from vastrun.launcher.providers.vast.calls import NEEDED, RIGHTS, hosted_machines, list_backups
 from vastrun.launcher.providers.vast.columns import text
+from vastrun.launcher.providers.vast.errors import require_list, require_object
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.rows import parse_charge
 
@@ -66,7 +67,7 @@ def identity(api: VastApi) -> Identity:
 def _is_wider(api: VastApi) -> bool | None:
     """Return whether the key has permissions of hosts, which no launch needs; None when unknown."""
     try:
-        api.hosted_machines()
+        api.repeat(hosted_machines(), require_object)
     except errors.AuthError:
         return False
     except errors.ProviderError:
@@ -87,11 +88,11 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
 
 def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
     """Name the newest backup of an instance, with the command that copies it to another one."""
-    rows = [row for row in api.backups(instance_id) if isinstance(row, Mapping)]
+    rows = require_list(require_object(api.call_once(list_backups(instance_id))).get("backups"))
     states = [
         one_line(text(row.get("status")))[: caps.LABEL_CHARACTERS] or "unknown"
         for row in rows
-        if str(row.get("contract_id")) == instance_id
+        if isinstance(row, Mapping) and str(row.get("contract_id")) == instance_id
     ]
     if not states:
         return []

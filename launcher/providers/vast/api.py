@@ -176,31 +176,9 @@ class VastApi:
         """Return the account's row."""
         return self.repeat(calls.account(), errors.require_object)
 
-    def hosted_machines(self) -> None:
-        """Check that the key may read machines hosted by the account. Raises AuthError."""
-        self.repeat(calls.hosted_machines(), errors.require_object)
-
-    def backups(self, instance_id: str) -> list[Any]:
-        """List the backups that Vast made of the instance before its machine was taken away. No retry."""
-        return errors.require_list(
-            errors.require_object(self._call_once(calls.list_backups(instance_id))).get("backups")
-        )
-
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Authorize the SSH key on the instance."""
         self.repeat(calls.attach_key(instance_id, public_key), lambda answer: answer)
-
-    def overlays(self) -> list[Any]:
-        """List all overlay networks of the account."""
-        return self.repeat(calls.list_overlays(), errors.require_list)
-
-    def create_overlay(self, name: str, cluster: str) -> None:
-        """Create an overlay network on a cluster. No retry: the list shows the result."""
-        self._call_once(calls.create_overlay(name, cluster))
-
-    def delete_overlay(self, name: str) -> None:
-        """Delete the network and all instances on it. No retry, as above."""
-        self._call_once(calls.delete_overlay(name))
 
     def schedules(self) -> list[Any]:
         """List the account's scheduled requests, in a list or as one field of an object."""
@@ -217,10 +195,6 @@ class VastApi:
         if answer.get("success") is False:
             raise ProviderError(f"Vast did not schedule it: {answer.get('msg') or answer.get('error')}")
 
-    def delete_schedule(self, job_id: str) -> None:
-        """Remove a scheduled request. Raises GoneError when there is none."""
-        self.repeat(calls.delete_schedule(job_id), lambda answer: answer)
-
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. No retry, since a call takes seconds."""
         return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, 15.0)
@@ -234,9 +208,9 @@ class VastApi:
 
     def _log(self, instance_id: str, options: Mapping[str, str], within_s: float) -> str:
         call = calls.request_log(instance_id, options)
-        return errors.fetch_log(lambda: errors.require_object(self._call_once(call)), within_s)
+        return errors.fetch_log(lambda: errors.require_object(self.call_once(call)), within_s)
 
-    def _call_once(self, call: VastCall) -> Any:
+    def call_once(self, call: VastCall) -> Any:
         """Make a call without retries and return its response."""
         try:
             return self._call(call)

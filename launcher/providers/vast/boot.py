@@ -87,10 +87,3 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
     else:
         why, cause = f"instance {row.id} was stopped, but not by this launcher", Cause.LOST
     return ProviderError(why, cause=cause)
-
-
-def offline_error(row: InstanceRow) -> ProviderError:
-    """Return the error of a host that has been offline for too long."""
-    return ProviderError(
-        f"Vast lists machine {row.machine_id} as offline for {OFFLINE_S / 60:.0f} min", cause=Cause.LOST
-    )

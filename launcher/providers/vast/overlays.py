@@ -16,8 +16,9 @@ from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError,
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
 from vastrun.launcher.ports import Clock, Remote
+from vastrun.launcher.providers.vast import calls
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.errors import RejectedError
+from vastrun.launcher.providers.vast.errors import RejectedError, require_list
 from vastrun.launcher.providers.vast.rows import OverlayRow
 
 WHY_ONE_NODE = (
@@ -82,7 +83,7 @@ class Overlays:
         if there is None:
             try:
                 with _mapped_errors():
-                    self._api.create_overlay(name, cluster)
+                    self._api.call_once(calls.create_overlay(name, cluster))
             except UnreachableError:
                 # It may exist. Two networks of one name could not be distinguished.
                 if self._find(name) is None:
@@ -117,7 +118,7 @@ class Overlays:
                 self._clock.sleep(2.0)
             try:
                 with _mapped_errors():
-                    self._api.delete_overlay(name)
+                    self._api.call_once(calls.delete_overlay(name))
             except NoOfferError:
                 pass  # Vast reports no network of that name: the list decides
             except ProviderError as error:
@@ -131,7 +132,7 @@ class Overlays:
 
     def _rows(self) -> list[OverlayRow]:
         with _mapped_errors():
-            return [OverlayRow.of(row) for row in self._api.overlays()]
+            return list(map(OverlayRow.of, self._api.repeat(calls.list_overlays(), require_list)))
 
 
 @contextmanager

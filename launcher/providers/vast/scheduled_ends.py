@@ -16,6 +16,7 @@ from typing import Any
 from vastrun.launcher.core.errors import GoneError, ProviderError
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.calls import delete_schedule
 from vastrun.launcher.providers.vast.columns import ROW_ERRORS, number
 from vastrun.launcher.providers.vast.errors import RejectedError
 from vastrun.launcher.providers.vast.instance_row import id_of
@@ -58,7 +59,7 @@ class ScheduledEnds:
         for job in self.scheduled_ends():
             if job.instance_id == instance_id:
                 with suppress(GoneError):
-                    self._api.delete_schedule(job.id)
+                    self._api.repeat(delete_schedule(job.id), lambda answer: answer)
 
     def scheduled_ends(self) -> Sequence[ScheduledEnd]:
         """List the schedules of the account that destroy a machine; of whatever program."""

@@ -14,8 +14,15 @@ _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", 
 
 def fit_text(fit: Fit) -> str:
     """Write the needs of a step on a rank, and a line for each kind of GPU."""
-    lines = [table(_HEADER, map(_cells, fit.gpus), right=(1, 3, 4, 5, 6, 7))]
-    return "\n\n".join([facts(_facts(fit)), *lines, _note(fit)])
+    note = (
+        "NEEDS GB: with a rank's whole share of the batch at once; if there is no room,\n"
+        "with one window.\n"
+        "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured, from the FLOPs\n"
+        f"and memory traffic of a step at {fit.efficiency:.0%} of the GPU's peak. Communication between\n"
+        "ranks and data loading are not included."
+    )
+    lines = table(_HEADER, map(_cells, fit.gpus), right=(1, 3, 4, 5, 6, 7))
+    return "\n\n".join([facts(_facts(fit)), lines, note])
 
 
 def windows_text(workload: Workload) -> str:
@@ -49,14 +56,4 @@ def _cells(gpu: GpuFit) -> tuple[str, ...]:
         f"{gpu.step_s * 1000:.3g}ms" if gpu.step_s < 1 else duration(gpu.step_s),
         duration(gpu.train_s),
         share,
-    )
-
-
-def _note(fit: Fit) -> str:
-    return (
-        "NEEDS GB: with a rank's whole share of the batch at once; if there is no room,\n"
-        "with one window.\n"
-        "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured, from the FLOPs\n"
-        f"and memory traffic of a step at {fit.efficiency:.0%} of the GPU's peak. Communication between\n"
-        "ranks and data loading are not included."
     )

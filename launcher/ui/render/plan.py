@@ -51,14 +51,17 @@ def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
 
 
 def _request(plan: LaunchPlan) -> str:
-    spec = public_job(plan.spec)
+    spec, lease = public_job(plan.spec), plan.lease
+    limit = plan.time_limit if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
+    life, idle = duration(lease.life_s), duration(lease.ship_s)
+    left_out = "" if plan.left_out is None else left_out_lines(plan.left_out)
     return facts(
         [
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
             ("found", "\n".join(plan.notes)),
-            ("lease", _lease(plan)),
+            ("lease", f"ends the machine {life} after rent ({limit}), or after {idle} without a job"),
             ("deadline", plan.deadline),
             ("needs", _needs(plan)),
             ("image", _image(spec, plan.offers[0])),
@@ -71,7 +74,7 @@ def _request(plan: LaunchPlan) -> str:
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
             ("retry", _tries(spec.retry.items())),
             ("restarts", _tries((spec.restarts or {}).items())),
-            ("left out", _left_out(plan)),
+            ("left out", left_out and f"by the rehearsal: {left_out}"),
             ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
@@ -116,13 +119,6 @@ def _server(file: DataFile) -> str:
     if parts.scheme == "hf":
         return "the Hugging Face Hub"
     return f"s3://{parts.netloc}" if parts.scheme == "s3" else parts.hostname or ""
-
-
-def _left_out(plan: LaunchPlan) -> str:
-    """List files that a rehearsal of the job wrote and that would not be downloaded."""
-    if plan.left_out is None or not plan.left_out.count:
-        return ""
-    return f"by the rehearsal: {left_out_lines(plan.left_out)}"
 
 
 def _needs(plan: LaunchPlan) -> str:
@@ -180,15 +176,6 @@ def _code(spec: JobSpec) -> str:
 
 def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{cause} {tries}x" for cause, tries in by_cause)
-
-
-def _lease(plan: LaunchPlan) -> str:
-    lease = plan.lease
-    limit = plan.time_limit if lease.life_cause is Cause.TIME_LIMIT else "limits.usd"
-    return (
-        f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
-        f"or after {duration(lease.ship_s)} without a job"
-    )
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:

@@ -46,7 +46,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         )
     ]
     if run.cause is Cause.CONTRADICTION:
-        parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
+        parts.append(_side_by_side(run.proofs, width))
     if outcome is not None and outcome.first_failure and _last_output(outcome.first_failure):
         lines = _last_output(outcome.first_failure).rstrip().split("\n")
         parts.append(
@@ -148,7 +148,8 @@ def _last(explanation: Explanation) -> str:
     return f"{moment(event.at)} {event.phase.value}: {one_line(event.text)}"
 
 
-def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int | None) -> str:
+def _side_by_side(proofs: Sequence[Proof], width: int | None) -> str:
+    left, right = ([proof for proof in proofs if proof.holds is holds] for holds in (True, False))
     half = None if width is None else (width - 2) // 2
     cells = [
         tuple(short(proof.text if proof else "", half) for proof in pair) for pair in zip_longest(left, right)

@@ -96,8 +96,7 @@ def run_page(
 
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
-    cause, outcome = shortened(cause_line(run)), report.explanation.outcome
-    scores = score_lines((outcome.scores if outcome else None) or {})
+    cause, scores = shortened(cause_line(run)), score_lines(report.explanation.scores)
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
@@ -176,8 +175,7 @@ def _stages(report: RunReport) -> Html | str:
 
 
 def _scores(report: RunReport) -> Html | str:
-    outcome = report.explanation.outcome
-    scores = (outcome.scores if outcome else None) or {}
+    scores = report.explanation.scores
     if not scores:
         return ""
     cells = [

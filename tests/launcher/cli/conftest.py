@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launcher.desk import Desk
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -12,3 +14,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     code.mkdir()
     monkeypatch.chdir(code)
     return code
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)

@@ -16,11 +16,6 @@ from vastrun.launcher.core import Driver, UserRequest
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """With a batch that has ended, for all tests that only look at it."""

@@ -21,11 +21,6 @@ success: {steps: 10}
 DONE = Check(name="steps", holds=True, text="every rank reached step 10 of 10")
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
-
-
 def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     words = (
         "sweep",

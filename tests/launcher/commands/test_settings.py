@@ -161,9 +161,9 @@ def test_what_a_link_points_to_is_replaced_and_its_mode_stays(tmp_path: Path) ->
 
 def test_a_place_where_no_file_can_be_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"file/config\.yaml: Not a directory"):
+    with pytest.raises(StorageError, match=r"file/config\.yaml: cannot be read: Not a directory"):
         set_value(tmp_path / "file" / "config.yaml", "provider", "vast")
     (tmp_path / "config.yaml").mkdir()
-    with pytest.raises(StorageError, match=r"config\.yaml: Is a directory"):
+    with pytest.raises(StorageError, match=r"config\.yaml: cannot be read: Is a directory"):
         set_value(tmp_path / "config.yaml", "provider", "vast")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "file"]

@@ -1,14 +1,13 @@
 """A machine that never gets ready, or is not what was offered, is given back, noted, and another is taken."""
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.fakebox import FakeBox, Loading, Training
-from tests.fakes import PRICE, FakeProvider
+from tests.fakes import PRICE
 from tests.launcher.faults import KILL_IN, Fault, Killed
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
@@ -24,23 +23,17 @@ def hosts(*numbers: int) -> set[str]:
     return {f"host-{number}" for number in numbers}
 
 
-def load_for_ever(market: FakeProvider) -> None:
-    market.loading["host-1"] = Loading(seconds=math.inf)
-
-
-def have_other_gpus(market: FakeProvider) -> None:
-    market.impostors = hosts(1)
-
-
-def cost_more(market: FakeProvider) -> None:
-    market.overpriced = hosts(1)
-
-
-@pytest.mark.parametrize("misbehave", [*slow((load_for_ever,)), have_other_gpus, cost_more])
+@pytest.mark.parametrize(
+    ("trouble", "of"),
+    [
+        *slow(("loading", {"host-1": Loading(seconds=math.inf)})),
+        *[("impostors", hosts(1)), ("overpriced", hosts(1))],
+    ],
+)
 def test_another_machine_is_taken_when_one_never_gets_ready(
-    terminal: Terminal, misbehave: Callable[[FakeProvider], None]
+    terminal: Terminal, trouble: str, of: object
 ) -> None:
-    misbehave(terminal.market)
+    setattr(terminal.market, trouble, of)
     end = terminal.launch()
     assert end.exit_code == 0, end.output
     good, bad = terminal.ledger.runs()

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.http_servers import QuietHandler, serving
 from tests.waiting import LONGEST_S
 
 
@@ -46,33 +46,17 @@ def inbox(status: int = 200, *, slow: bool = False) -> Iterator[Inbox]:
     if not slow:
         kept.open.set()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             kept.letters.append(Letter("POST", self.path, dict(self.headers.items()), body))
             kept.open.wait(LONGEST_S)
-            self.send_response(kept.status)
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(kept.status, b"", Location="/elsewhere")
 
         def do_GET(self) -> None:
             kept.letters.append(Letter("GET", self.path, dict(self.headers.items()), b""))
-            self.send_response(200)
-            self.end_headers()
+            self.answer(200, b"")
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Requests are not printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    kept.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as kept.url:
         yield kept
-    finally:
         kept.open.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

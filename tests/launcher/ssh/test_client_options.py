@@ -3,15 +3,14 @@
 import os
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from tests.http_servers import QuietHandler, serving
 from tests.launcher.ssh.machine import Machine
 from tests.pty import ENTER, pty
 from tests.waiting import LONGEST_S, eventually
@@ -107,17 +106,9 @@ def kept_port() -> Iterator[int]:
 def answering(content: bytes) -> Iterator[int]:
     """A program on the machine that answers on loopback alone."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(200, content)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with serving(Handler) as url:
+        yield int(url.rpartition(":")[2])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.onstart.supervision.forked import Train, starting
 from tests.onstart.supervision.launches import Launched, Launcher
 from vastrun.contract import layout
 
@@ -23,6 +24,11 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
     yield start
     for run in launched:
         run.end()
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Train]:
+    yield from starting(tmp_path)
 
 
 @pytest.fixture

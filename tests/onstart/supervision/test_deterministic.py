@@ -1,12 +1,11 @@
 """Deterministic trainings under their supervisor: one that is killed and resumed ends with the same bits."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.forked import Supervised, Train, starting
+from tests.onstart.supervision.forked import Supervised, Train
 from vastrun.contract import layout
 
 pytestmark = pytest.mark.torch
@@ -20,11 +19,6 @@ DETERMINISTIC: Mapping[str, Any] = {
     "ema": 0.9,
 }
 KILL = {"what": "SIGKILL", "where": "backward", "step": KILLED_AT, "saved": SAVED}
-
-
-@pytest.fixture
-def train(tmp_path: Path) -> Iterator[Train]:
-    yield from starting(tmp_path)
 
 
 def saved_tensors(run: Supervised) -> dict[str, bytes]:

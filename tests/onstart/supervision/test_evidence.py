@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.forked import Train, starting
+from tests.onstart.supervision.forked import Train
 from tests.onstart.supervision.launches import job_of
 from tests.trainer.telemetry.wandb_server import WandbServer
 from vastrun.contract import layout
@@ -326,19 +325,6 @@ def test_a_file_that_is_not_downloaded_proves_nothing(tmp_path: Path, name: str)
     (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
     assert check.holds
     assert check.text.startswith("*.txt has 1 file")
-
-
-@pytest.fixture
-def train(tmp_path: Path) -> Iterator[Train]:
-    yield from starting(tmp_path)
-
-
-@pytest.fixture
-def wandb() -> Iterator[WandbServer]:
-    pytest.importorskip("wandb")
-    server = WandbServer()
-    yield server
-    server.close()
 
 
 @pytest.mark.slow

@@ -6,12 +6,11 @@ under one strategy.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.forked import Train, starting
+from tests.onstart.supervision.forked import Train
 from vastrun.contract.outcome import Reason
 
 pytestmark = pytest.mark.torch
@@ -39,11 +38,6 @@ MOMENTS: dict[str, dict[str, Any]] = {
 START_S = 12.0
 LONG_S = 40.0
 """Nothing that goes on takes as long, on a busy computer."""
-
-
-@pytest.fixture
-def train(tmp_path: Path) -> Iterator[Train]:
-    yield from starting(tmp_path)
 
 
 def cases() -> Iterator[Any]:

@@ -2,12 +2,11 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.forked import Supervised, Train, starting
+from tests.onstart.supervision.forked import Supervised, Train
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.onstart.supervision.launch import healthy_gpus
@@ -15,11 +14,6 @@ from vastrun.onstart.supervision.launch import healthy_gpus
 pytestmark = pytest.mark.torch
 
 CURVE = 1e-5
-
-
-@pytest.fixture
-def train(tmp_path: Path) -> Iterator[Train]:
-    yield from starting(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -26,20 +26,12 @@ Launch = Callable[..., Launched]
 
 
 @pytest.fixture
-def server() -> Iterator[WandbServer]:
-    pytest.importorskip("wandb")
-    server = WandbServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def launch(tmp_path: Path, server: WandbServer) -> Iterator[Launch]:
+def launch(tmp_path: Path, wandb: WandbServer) -> Iterator[Launch]:
     launched: list[Launched] = []
 
     def start(program: str, *, env: dict[str, str] | None = None, **job: Any) -> Launched:
         box = tmp_path / "box"
-        variables = {**server.environment, "WANDB_DIR": str(box / layout.RUN)}
+        variables = {**wandb.environment, "WANDB_DIR": str(box / layout.RUN)}
         job = {"ranks": 1, "start_s": 200, "stall_s": 200, "env": variables | (env or {}), **job}
         launched.append(Launched(box, BEGINS + program, beating=False, **job))
         return launched[-1]
@@ -62,46 +54,46 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
         ("raise ValueError", "failed"),
     ],
 )
-def test_wandb_shows_the_programs_end(program: str, state: str, launch: Launch, server: WandbServer) -> None:
+def test_wandb_shows_the_programs_end(program: str, state: str, launch: Launch, wandb: WandbServer) -> None:
     run = launch(program)
     outcome = run.outcome()
-    assert list(server.runs) == [RUN], run.log()
-    assert server.runs[RUN].state == state
+    assert list(wandb.runs) == [RUN], run.log()
+    assert wandb.runs[RUN].state == state
     assert outcome.wandb is not None
     assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "online", state)
     assert json.loads((run.box / layout.WANDB).read_text())["state"] == state
 
 
-def test_a_run_without_its_proofs_has_failed_on_wandb_too(launch: Launch, server: WandbServer) -> None:
+def test_a_run_without_its_proofs_has_failed_on_wandb_too(launch: Launch, wandb: WandbServer) -> None:
     launch("run.finish()", success={"files": ["results/model.pt"]}).outcome()
-    assert server.runs[RUN].exit_codes == [0, 1]
+    assert wandb.runs[RUN].exit_codes == [0, 1]
 
 
-def test_a_program_that_was_started_again_has_one_run(launch: Launch, server: WandbServer) -> None:
+def test_a_program_that_was_started_again_has_one_run(launch: Launch, wandb: WandbServer) -> None:
     outcome = launch(f"if start == 0: {KILLED}\n", restarts={"signal": 1}).outcome()
     assert [start.reason for start in outcome.starts] == ["signal", "finished"]
-    assert list(server.runs) == [RUN]
-    assert server.runs[RUN].state == "finished"
+    assert list(wandb.runs) == [RUN]
+    assert wandb.runs[RUN].state == "finished"
 
 
-def test_ranks_that_all_report_have_a_run_each(launch: Launch, server: WandbServer) -> None:
+def test_ranks_that_all_report_have_a_run_each(launch: Launch, wandb: WandbServer) -> None:
     launch("run.finish()", ranks=2).outcome()
-    assert sorted(server.runs) == [RUN, f"{RUN}-rank1"]
-    assert {run.state for run in server.runs.values()} == {"finished"}
+    assert sorted(wandb.runs) == [RUN, f"{RUN}-rank1"]
+    assert {run.state for run in wandb.runs.values()} == {"finished"}
 
 
-def test_the_programs_own_id_counts(launch: Launch, server: WandbServer) -> None:
+def test_the_programs_own_id_counts(launch: Launch, wandb: WandbServer) -> None:
     outcome = launch(KILLED, env={"WANDB_RUN_ID": "mine"}).outcome()
-    assert list(server.runs) == ["mine"]
-    assert server.runs["mine"].state == "failed"
+    assert list(wandb.runs) == ["mine"]
+    assert wandb.runs["mine"].state == "failed"
     assert outcome.wandb is not None
     assert outcome.wandb.id == "mine"
 
 
-def test_an_offline_run_is_left_as_it_is(launch: Launch, server: WandbServer) -> None:
+def test_an_offline_run_is_left_as_it_is(launch: Launch, wandb: WandbServer) -> None:
     run = launch(KILLED, env={"WANDB_MODE": "offline"})
     outcome = run.outcome()
-    assert not server.runs
+    assert not wandb.runs
     assert outcome.wandb is not None
     assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "offline", "crashed")
 

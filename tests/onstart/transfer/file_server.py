@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
+
+from tests import http_servers
 
 
 @dataclass
@@ -37,25 +38,14 @@ def serving(content: bytes = b"") -> Iterator[FileServer]:
     """Serve until the end of the context."""
     state = FileServer(content=content)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.QuietHandler):
         def do_GET(self) -> None:
             with suppress(ConnectionError):  # it left before the end
                 _respond(self, state)
 
-        def log_message(self, *_: object) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_address[1]}/file.bin"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with http_servers.serving(Handler) as url:
+        state.url = f"{url}/file.bin"
         yield state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _respond(request: BaseHTTPRequestHandler, state: FileServer) -> None:

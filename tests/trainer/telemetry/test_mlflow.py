@@ -5,11 +5,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.http_servers import QuietHandler, serving
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.mlflow_store import client_of, recorded_runs
 from tests.trainer.telemetry.test_metrics import JOB, POINT, point
@@ -87,7 +87,7 @@ def test_options_are_flat_parameters() -> None:
 def server(answer: bytes, released: threading.Event) -> Iterator[str]:
     """A server that answers each request with these bytes, once it is released; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def handle(self) -> None:
             while self.rfile.readline().strip():
                 pass
@@ -95,17 +95,9 @@ def server(answer: bytes, released: threading.Event) -> Iterator[str]:
             with suppress(OSError):
                 self.wfile.write(answer)
 
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.daemon_threads = True
-    thread = threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{made.server_address[1]}"
-    finally:
+    with serving(Handler) as url:
+        yield url
         released.set()
-        made.shutdown()
-        made.server_close()
-        thread.join()
 
 
 def ok(body: bytes) -> bytes:

@@ -2,11 +2,13 @@
 
 import gzip
 import json
-import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_servers import QuietHandler, serving
 
 ENTITY = "me"
 
@@ -34,18 +36,12 @@ class WandbServer:
 
     def __init__(self) -> None:
         self.runs: dict[str, TrackedRun] = defaultdict(TrackedRun)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"wandb": self}))
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = ""
 
     @property
     def environment(self) -> dict[str, str]:
         """Of a client that finds it."""
-        url = f"http://127.0.0.1:{self._server.server_port}"
-        return {"WANDB_BASE_URL": url, "WANDB_API_KEY": ("0123456789" * 4), "WANDB_MODE": "online"}
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": ("0123456789" * 4), "WANDB_MODE": "online"}
 
     def answer(self, path: str, body: bytes) -> Any:
         if path == "/graphql":
@@ -94,7 +90,15 @@ class WandbServer:
             run.exit_codes.append(said["exitcode"])
 
 
-class _Handler(BaseHTTPRequestHandler):
+@contextmanager
+def serving_wandb() -> Iterator[WandbServer]:
+    """A server, until the end of the block."""
+    wandb = WandbServer()
+    with serving(type("Handler", (_Handler,), {"wandb": wandb})) as wandb.url:
+        yield wandb
+
+
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     wandb: WandbServer
 
@@ -103,14 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         answer = json.dumps(self.wandb.answer(self.path, body)).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        self.answer(200, answer, Content_Type="application/json")
 
 
 _PROJECT = {"id": "UHJvamVjdA==", "name": "vastrun", "entity": {"id": "RW50aXR5", "name": ENTITY}}

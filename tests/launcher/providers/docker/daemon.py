@@ -6,11 +6,12 @@ import socketserver
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.http_servers import QuietHandler
 
 INFO = {
     "Name": "workstation",
@@ -71,14 +72,11 @@ class FakeDaemon:
         return next(fitting, (404, {"message": f"nothing to say to {request}"}))
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
 
     def address_string(self) -> str:
         return "a client"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
 
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
@@ -96,11 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._tell(status, said)
             return
         content = said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.answer(status, content, Content_Type="application/json")
 
     do_POST = do_DELETE = do_GET
 
