@@ -18,6 +18,7 @@ from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ui.render.amounts import usd
+from vastrun.launcher.ui.render.table import wrapped
 
 _MIN_WIDTH, _MAX_WIDTH = 60, 160
 _RUN = "launcher.run"
@@ -47,7 +48,8 @@ def show(document: object, text: str, *, as_json: bool) -> None:
     """Print the command's data on stdout, as JSON or as text."""
     from vastrun.launcher.ui.document import to_text
 
-    say(to_text(document) if as_json else text)
+    columns = None if as_json else width()
+    say(to_text(document) if as_json else text if columns is None else wrapped(text, columns))
 
 
 def set_error_run(run: Run) -> None:

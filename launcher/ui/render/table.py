@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from posixpath import commonprefix
+from textwrap import wrap
 from unicodedata import category, east_asian_width
 
 from vastrun.launcher.gate.text import one_line
 
 WIDTH = 80
 _GAP = "  "
+_NAME = re.compile(r"\S+(?: \S+)*? {2,}| *")
+"""Matches the name of a fact with the gap behind it, or an indentation."""
 
 
 def table(
@@ -44,6 +48,20 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     width = max((cells(name) for name, _ in shown), default=0)
     indent = "\n" + " " * width + _GAP
     return "\n".join(f"{padded(name, width)}{_GAP}{value.replace(chr(10), indent)}" for name, value in shown)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break long lines at spaces; one with a command stays whole, to be copied."""
+    lines = list[str]()
+    for line in text.split("\n"):
+        indent = len(_NAME.match(line)[0])  # type: ignore[index]
+        if cells(line) <= width or "vastrun " in line or indent > width / 2:
+            lines.append(line)
+        else:
+            lines += wrap(
+                line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+            )
+    return "\n".join(lines)
 
 
 def cells(text: str) -> int:

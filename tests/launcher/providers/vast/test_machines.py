@@ -173,6 +173,7 @@ def test_a_host_that_stays_offline_is_lost_unless_it_returns(vast: VastEmulator,
 
 def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
+    rentals.show(vast, machine, "running")
     with vast.lock:
         vast.instances.get(int(machine.id)).state("exited", "stopped", "stopped")
     assert rentals.eventually_refused(provider, machine).cause is Cause.LOST

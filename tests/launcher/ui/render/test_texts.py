@@ -26,7 +26,7 @@ from vastrun.launcher.gate.text import printable
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.costs import costs_table
 from vastrun.launcher.ui.render.loglines import first_error, parse_line
-from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.table import facts, short, table, wrapped
 from vastrun.launcher.ui.render.verdict import verdict_line
 from vastrun.launcher.ui.render.why import explanation_text
 
@@ -230,3 +230,15 @@ def test_of_many_marks_on_one_character_the_first_stay() -> None:
         printable("\u0e17\u0e35\u0e48 caf\u00e9 \u05e9\u05c1\u05b8")
         == "\u0e17\u0e35\u0e48 caf\u00e9 \u05e9\u05c1\u05b8"
     )
+
+
+def test_long_lines_of_a_terminal_break_at_spaces_but_for_commands_to_copy() -> None:
+    fact, command = (
+        "metric  no run reported loss: call beat(...)",
+        "try  vastrun batch retry widths --cause signal",
+    )
+    assert (
+        wrapped(f"{fact}\n{command}", 34)
+        == f"metric  no run reported loss: call\n        beat(...)\n{command}"
+    )
+    assert wrapped(fact, 200) == fact
