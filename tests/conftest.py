@@ -64,13 +64,8 @@ def pytest_configure() -> None:
     """
     gc.disable()
     # How long an example takes is a benchmark's business: a busy computer fails no test.
-    settings.register_profile(
-        "patient",
-        settings(),
-        max_examples=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    unhurried = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("patient", unhurried)
     settings.load_profile("patient")
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

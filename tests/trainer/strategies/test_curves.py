@@ -138,7 +138,9 @@ def first_weights_depend_on_the_seed_alone(
         twin.scale(0).set(*train.moments())
         assert curve.weights.keys() == twin.state_dict().keys(), name
         for tensor, value in twin.state_dict().items():
-            assert torch.equal(curve.weights[tensor], value), (name, tensor)
+            # Those of a spectral model are of the data.
+            is_fitted = tensor.startswith(("linear.", "lowest", "highest"))
+            assert is_fitted or torch.equal(curve.weights[tensor], value), (name, tensor)
 
 
 def gradients_of_shards_are_those_of_one_rank(curves: dict[str, Curve]) -> None:
@@ -163,7 +165,10 @@ def losses_and_norms_agree(curves: dict[str, Curve]) -> None:
 
 def options_have_their_effect(curves: dict[str, Curve]) -> None:
     for name, curve in curves.items():
-        assert curve.losses[-1] < 0.8 * curve.losses[0], name  # sharded parameters learn
+        if "spectral" in name:  # it begins where the fitted map is
+            assert max(curve.losses) < 0.1 * curves["single"].losses[0]
+        else:
+            assert curve.losses[-1] < 0.8 * curve.losses[0], name  # sharded parameters learn
     for name, other, _ in WITHIN_ITS_TYPE:
         if {name, other} <= curves.keys():
             assert curves[name].losses != pytest.approx(curves[other].losses, abs=1e-6), name
