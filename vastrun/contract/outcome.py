@@ -240,11 +240,11 @@ class RestoredSnapshot:
     @property
     def text(self) -> str:
         """Return what is known of how the program began; empty: nothing."""
-        text = (
-            "" if self.read is None else f"the program read {self.read or 'no file of the restored snapshot'}"
-        )
+        text = f"the program read {self.read or 'no restored file before its next snapshot'}"
         if self.step and self.first_step is not None:
             text = f"restored at step {self.step}, and the program began at step {self.first_step}"
+        elif self.read is None:
+            return ""
         return f"WARNING: {text}" if self.has_begun_anew else text
 
 

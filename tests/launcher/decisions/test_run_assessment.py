@@ -184,7 +184,7 @@ def test_a_success_says_what_it_survived_and_a_new_stage_is_no_restart(reasons: 
         (20, None, None, None),
         (0, 21, None, None),
         (0, 21, "code/a.pt", "the program read code/a.pt"),
-        (20, None, "", "WARNING: the program read no file of the restored snapshot"),
+        (20, None, "", "WARNING: the program read no restored file before its next snapshot"),
     ],
 )
 def test_a_restored_command_that_began_anew_has_a_warning(

@@ -194,7 +194,7 @@ def test_of_a_restored_program_that_reports_no_steps_it_is_told_what_it_read(
     """
     outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
     assert outcome.restored == RestoredSnapshot(step=0, read=read), second.log()
-    warning = "supervisor WARNING: the program read no file of the restored snapshot"
+    warning = "supervisor WARNING: the program read no restored file before its next snapshot"
     assert (warning in second.log()) is not bool(read)
 
 
