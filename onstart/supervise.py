@@ -137,7 +137,7 @@ def _restored(box: Path, snapshots: ProgramSnapshots, log: MergedLog) -> Restore
     restored = RestoredSnapshot(
         step=step, first_step=evidence.first_reported_step(box), read=snapshots.read_file()
     )
-    if restored.has_begun_anew:
+    if restored.has_started_over:
         log.say(restored.text)
     return restored
 

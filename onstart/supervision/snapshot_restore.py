@@ -120,14 +120,15 @@ class Restore:
 
     def unread(self) -> list[str]:
         """Return the restored files whose access times will show that they were read; none where none do."""
-        probe, found = self.box / ".read.part", list[str]()
-        probe.write_bytes(b"x")
-        os.utime(probe, ns=(0, 0))
-        if probe.read_bytes() and probe.stat().st_atime_ns:
+        probe = self.box / ".read.part"
+        with suppress(OSError):
+            probe.write_bytes(b"x")
+            os.utime(probe, ns=(0, 0))
+            is_noted = probe.read_bytes() and probe.stat().st_atime_ns
+            probe.unlink()
             stats = {name: (self.box / name).lstat() for name in self.files if name not in self._left}
-            found = [name for name, stat in stats.items() if stat.st_atime_ns == stat.st_mtime_ns]
-        probe.unlink()
-        return found
+            return [n for n, stat in stats.items() if is_noted and stat.st_atime_ns == stat.st_mtime_ns]
+        return []
 
     def _file(self, name: str, file: FileChecksum) -> None:
         target, source = self.box / name, self.checkpoint / file.path
@@ -318,8 +319,7 @@ class ProgramSnapshots:
         """Return the largest restored file that the program has read; empty: it read none; None: unknown."""
         read = self.watcher.read_files if self.watcher is not None else ()
         sizes = {name: (self.box / name).stat().st_size for name in read if (self.box / name).exists()}
-        largest = max(sizes, key=sizes.__getitem__, default="")
-        return printable(largest) if self.are_reads_seen else None
+        return printable(max(sizes, key=sizes.__getitem__, default="")) if self.are_reads_seen else None
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -68,7 +68,7 @@ class BestCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotState:
-    """What a snapshot of a program says of itself; a checkpoint that the program stored has other keys."""
+    """State of a snapshot of a program; a checkpoint that the program stored has other keys."""
 
     is_calm: bool = True
     """True: taken between two saves, as far as that could be seen."""

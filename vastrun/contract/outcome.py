@@ -233,8 +233,8 @@ class RestoredSnapshot:
     """The largest of its files that the program read before the next snapshot; empty: none; None: unknown."""
 
     @property
-    def has_begun_anew(self) -> bool:
-        """Tell whether the program began anew, by its steps or, where it reports none, by what it read."""
+    def has_started_over(self) -> bool:
+        """Tell whether the program started over, by its steps or, where it reports none, by what it read."""
         return self.first_step < self.step if self.step and self.first_step is not None else self.read == ""
 
     @property
@@ -245,7 +245,7 @@ class RestoredSnapshot:
             text = f"restored at step {self.step}, and the program began at step {self.first_step}"
         elif self.read is None:
             return ""
-        return f"WARNING: {text}" if self.has_begun_anew else text
+        return f"WARNING: {text}" if self.has_started_over else text
 
 
 @dataclass(frozen=True, kw_only=True)
