@@ -133,8 +133,7 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     failed_on = {one.host for one in attempts_until(context.run, ledger.get) if one.verdict is Verdict.FAILED}
 
     def rank(offer: Offer) -> tuple[bool, bool]:
-        is_ordered = offer.id in elsewhere or (offer.id in held) is not bool(offer.place)
-        return is_ordered, offer.host in failed_on
+        return offer.id in elsewhere or (offer.id in held) is not bool(offer.place), offer.host in failed_on
 
     return sorted(offers, key=rank)
 

@@ -262,4 +262,4 @@ class SlurmProvider:
         inner = self._node.remote(root, env, lambda: self.machine(instance.id) is None)
         # The login node's identity says nothing about the job's node.
         remote = with_abilities(SlurmRemote, inner, without=("identity",))
-        return remote(inner, root, job_id, self._node)
+        return remote(inner, root, job_id, self._node, self._slurm.queue)

@@ -175,10 +175,10 @@ class LoginNode:
 class SlurmRemote:
     """The Remote port for a job's box, which stays readable after the end of the job."""
 
-    def __init__(self, inner: Remote, root: str, job: int | None, node: LoginNode) -> None:
-        """`inner`: shell on the login node, in the box's folder `root`. `job`: its running job; None: it has
-        ended."""
-        self._inner, self._root, self._job, self._node = inner, root, job, node
+    def __init__(
+        self, inner: Remote, root: str, job: int | None, node: LoginNode, look: Callable[[], object]
+    ) -> None:
+        self._inner, self._root, self._job, self._node, self._look = inner, root, job, node, look
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command on the job's node to its end; kill it after `timeout_s`."""
@@ -194,6 +194,7 @@ class SlurmRemote:
         if first == "late":
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if response[1] is None:
+            self._look()  # a job that fails says only for a moment which node it has lost
             raise UnreachableError("the job does not answer")
         return CommandResult(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
 
