@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count, groupby
 from pathlib import Path
@@ -26,6 +27,7 @@ _ROOM = 12 << 30
 _WHERE_THEY_WAIT = (Path(__file__).parent / "e2e", Path(__file__).parent / "onstart")
 _WAITING_ENDS = 0.9
 """Of a worker's tests: the last one of all should not be one that waits, while the others have ended."""
+_CASES: defaultdict[str, Iterator[int]] = defaultdict(count)
 _ENDED = count(1)
 _SETTLED = 200
 """After so many tests, what is still there will stay."""
@@ -80,6 +82,10 @@ def pytest_unconfigure() -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Who changes a line needs no scheduler, daemon or browser: their tests are of `make integration`."""
+    for mark in item.iter_markers("sampled"):
+        cases = _CASES[item.nodeid.partition("[")[0]]
+        if next(cases) % mark.args[0]:
+            item.add_marker("slow")
     needed = (parts.PARTS[name] for mark in item.iter_markers("needs") for name in mark.args)
     if any(part.is_system for part in needed):
         item.add_marker("integration")

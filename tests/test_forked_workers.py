@@ -28,6 +28,7 @@ def test_workers_are_told_apart():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+@pytest.mark.slow
 def test_tests_are_imported_once_for_all_workers_and_a_crash_is_told(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_some.py").write_text(TESTS)

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.e2e.conformance import DEVIATIONS, SETS, USD, Examined, honest_machines
 from tests.e2e.market import LOADING
@@ -32,16 +31,6 @@ pytestmark = pytest.mark.torch
 def vast() -> Iterator[VastEmulator]:
     with VastEmulator(honest_machines(4), pace=LOADING) as vast:
         yield vast
-
-
-QUICK = ("offer.units", "create.again", "key.list", "box.cuda", "destroy.again")
-"""The others are slow."""
-
-
-def _cases() -> list[ParameterSet]:
-    return [
-        pytest.param(name, id=name, marks=() if name in QUICK else pytest.mark.slow) for name in DEVIATIONS
-    ]
 
 
 def test_every_assumption_has_a_deviation() -> None:
@@ -108,7 +97,7 @@ def _settled(terminal: Terminal, file: str) -> dict[str, Any] | None:
     return report if done.exit_code == 0 and report["billed_usd"] else None
 
 
-@pytest.mark.parametrize("name", _cases())
+@pytest.mark.parametrize("name", DEVIATIONS)
 @pytest.mark.slow
 def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path) -> None:
     deviation = DEVIATIONS[name]

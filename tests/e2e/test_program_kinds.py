@@ -49,6 +49,7 @@ def test_its_keys_are_checked_and_described_like_all_others(greeter: Terminal) -
     assert "or command (your own program) or greet (greetings)" in none.err
 
 
+@pytest.mark.slow
 def test_a_stored_job_whose_kind_is_gone_is_read_and_not_launched(greeter: Terminal) -> None:
     assert greeter.type("launch", written(greeter, "greet: {}\n"), *WITH_STUB_TORCH).exit_code == 0
     broken = greeter.folder / "greet_kind-1.0.dist-info"

@@ -99,6 +99,7 @@ def test_no_error_of_the_api_shows_the_key(fault: str, keeper: Terminal, vast: V
     assert list(leaks(keeper, texts, {"the account's key": vast.account_key, **GIVEN})) == []
 
 
+@pytest.mark.slow
 def test_an_address_where_nobody_answers_is_an_error_without_the_key(keeper: Terminal) -> None:
     done = keeper.type(*LAUNCH, VAST_URL="http://127.0.0.1:9")
     assert done.exit_code != 0

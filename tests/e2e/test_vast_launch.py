@@ -13,7 +13,6 @@ from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.slow import slow
 from tests.waiting import eventually
 from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 
@@ -95,7 +94,8 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert charged == pytest.approx(meter.total_usd, abs=ROUNDED_USD)
 
 
-@pytest.mark.parametrize("has_sdk", [True, *slow((False,))])
+@pytest.mark.slow
+@pytest.mark.parametrize("has_sdk", [True, False])
 def test_the_whole_way_is_the_same_with_and_without_vast_s_own_package(
     rented: Terminal, vast: VastEmulator, tmp_path: Path, has_sdk: bool
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_short_check_is_done_where_a_long_one_before_it_did_not_fit(tmp_path: 
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_check_is_ended_and_left_when_the_time_of_all_is_over(tmp_path: Path) -> None:
     checks = {"slow": Check(text="it ends", run=_Waits(tmp_path / "pids"), expected_s=1, alone=True)}
     (found,) = run_all(checks, Place(gpus=1), within_s=5.0, logs=tmp_path, now=lambda: 0.0)

@@ -25,7 +25,6 @@ from tests.hostile.lies import LIES as OTHER_LIES
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
-from tests.slow import slow
 from vastrun.contract.checkpoint_folder import verify
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Cause
@@ -63,8 +62,8 @@ SHARE = 1 if "FUZZ" in os.environ else 4
 
 def _rows() -> Iterator[ParameterSet]:
     for number, name in enumerate(LIES):
-        # Half of them: a launch with each takes seconds.
-        yield pytest.param(name, "train", waits, marks=[pytest.mark.slow] * (number % 2))
+        # A sixth of them: a launch with each takes seconds.
+        yield pytest.param(name, "train", waits, marks=[pytest.mark.slow] * (number % 6 > 0))
         for other, (since, asks) in enumerate(OTHERS):
             if (number + other) % SHARE == 0:
                 yield pytest.param(name, since, asks, marks=pytest.mark.slow)
@@ -79,17 +78,9 @@ def test_a_lie_comes_to_a_good_end(name: str, since: Since, asks: Asks, tmp_path
     assert_a_good_end(terminal, LIES[name])
 
 
-def _later_rows() -> Iterator[ParameterSet]:
-    """Quick: one of eight, as each lie is told to a launcher too."""
-    for number, name in enumerate(LIES):
-        is_quick = number % 8 == 0
-        yield pytest.param(
-            name, ("stop", "--now", "last"), marks=[] if is_quick else [pytest.mark.slow], id=f"{name}-stop"
-        )
-        yield pytest.param(name, ("resume", "last"), marks=[pytest.mark.slow], id=f"{name}-resume")
-
-
-@pytest.mark.parametrize(("name", "later"), list(_later_rows()))
+@pytest.mark.sampled(48)
+@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("later", [("stop", "--now", "last"), ("resume", "last")], ids=lambda words: words[0])
 def test_an_unread_lie_comes_to_a_good_end_later(name: str, later: tuple[str, ...], tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], "train")
     assert_no_crash(terminal.launch("--detach"))
@@ -101,9 +92,8 @@ def test_an_unread_lie_comes_to_a_good_end_later(name: str, later: tuple[str, ..
 CLAIMS = [name for name in LIES if name.startswith(("lease that ends", "clock ", "step "))]
 
 
-@pytest.mark.parametrize(
-    "name", [*CLAIMS[::4], *slow(*((name,) for name in CLAIMS if name not in CLAIMS[::4]))]
-)
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_no_lie_lengthens_a_limit(name: str, tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], "train", Training(seconds=1e6, obeys=False))
     launched = terminal.launch("--set", "limits.hours=0.03")

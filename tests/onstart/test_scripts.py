@@ -12,17 +12,10 @@ from tests.waiting import LONGEST_S
 HERE = Path(__file__).parent
 
 
-FILES = {path.stem: path for path in sorted(HERE.glob("*.bats"))}
-QUICK = ("deadline", "slot")
-"""The others start a hundred shells, or wait for an API that does not answer; quick tests of boxes run the
-same scripts."""
-
-
+# They start a hundred shells, or wait for an API that never answers; tests of boxes run the same scripts.
+@pytest.mark.slow
 @pytest.mark.needs("bats")
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(FILES[name], id=name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FILES],
-)
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.bats")), ids=lambda file: file.stem)
 def test_script(file: Path) -> None:
     # The Python itself: a shim of pyenv's takes ten times as long, some hundred times.
     env = os.environ | {"PATH": f"{sys.base_prefix}/bin:{os.environ['PATH']}"}

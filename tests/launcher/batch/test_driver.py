@@ -58,6 +58,7 @@ def test_the_next_run_chooses_its_machine_as_soon_as_one_before_has_its_own(worl
     assert runs[MAX_RENTING].created_at - had_theirs <= 2 * POLL_INTERVAL_S
 
 
+@pytest.mark.slow
 def test_while_few_choose_a_machine_the_rest_of_a_batch_waits_and_holds_no_money(world: BatchWorld) -> None:
     most = 0
 

@@ -160,6 +160,7 @@ def test_a_budget_of_the_users_that_has_no_room_for_a_held_machine_binds(world: 
     assert world.machines() == []
 
 
+@pytest.mark.slow
 def test_a_market_without_a_machine_to_hold_lets_points_wait_for_those_there_are(world: BatchWorld) -> None:
     world.market.machines = 2
     world.submit(10, usd=20.0, parallel=5, reuse="auto")
@@ -194,6 +195,7 @@ def test_after_its_hours_the_machines_are_given_back(world: BatchWorld) -> None:
     check_the_bill(world)
 
 
+@pytest.mark.slow
 def test_machines_of_a_launcher_that_was_killed_are_used_by_the_next_one(world: BatchWorld) -> None:
     world.submit(10, usd=20.0, parallel=2, reuse="auto")
     world.time.kill_at = world.time.now() + 40.0
@@ -257,6 +259,7 @@ def test_without_reuse_each_part_of_a_machine_is_used_once(world: BatchWorld) ->
     check_the_bill(world)
 
 
+@pytest.mark.slow
 def test_with_both_a_machine_takes_several_points_at_once_and_in_turn(world: BatchWorld) -> None:
     world.market.sizes = {1: 0.5, 4: 1.0}
     world.submit(16, usd=20.0, parallel=4, pack="auto", reuse="auto", job=one_gpu())

@@ -166,6 +166,7 @@ def test_it_is_no_error_any_more_once_another_launcher_has_ended_the_run(left: B
 
 
 @pytest.mark.parametrize("seed", [0, 1, *slow((2,), (3,), (4,))])
+@pytest.mark.slow
 def test_a_launcher_killed_repeatedly_leaves_each_point_one_verdict(world: BatchWorld, seed: int) -> None:
     chance = random.Random(seed)
     world.market.trainings = [CRASH if chance.random() < 0.2 else Training() for _ in range(60)]

@@ -34,6 +34,7 @@ def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
     assert desk.machines() == 0
 
 
+@pytest.mark.slow
 def test_outputs_of_a_batch_in_the_folder_of_the_code_are_never_shipped_with_it(desk: Desk) -> None:
     (desk.folder / "train.py").touch()
     code, _, err = desk.submit()
@@ -153,6 +154,7 @@ def test_a_stop_leaves_the_end_to_a_launcher_that_comes_at_the_same_moment(desk:
     assert desk.ledger.batches.get("widths").request is UserRequest.STOP
 
 
+@pytest.mark.slow
 def test_a_machine_that_could_not_be_given_back_is_told_and_makes_the_exit_code_11(desk: Desk) -> None:
     desk.market.deaf = True
     code, _, err = desk.submit()

@@ -164,6 +164,7 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
     assert "verdict  FAILED" in desk.types("report").stdout
 
 
+@pytest.mark.slow
 def test_what_only_an_earlier_rehearsal_installed_is_removed(desk: Desk) -> None:
     code = desk.job.parent / "code"
     code.mkdir()

@@ -130,6 +130,7 @@ def test_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_take
     assert "FAILED" in before and "FAILED" not in file.read_text().partition("<script")[0]
 
 
+@pytest.mark.slow
 def test_a_page_of_a_batch_that_cannot_be_written_is_told_and_changes_nothing_else(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     (tmp_path / "out").mkdir()

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.fakebox import Training
 from tests.launcher import desk as desks
 from tests.launcher.bundle.bundles import code_of, git
@@ -58,6 +60,7 @@ class Packer(Bundler):
         return bundle
 
 
+@pytest.mark.slow
 def test_all_points_of_a_sweep_and_their_retries_run_what_was_submitted(tmp_path: Path) -> None:
     desk = Desk(tmp_path, CRASH, Training())
     assert "2 of 2 points are new" in desk.sweep()

@@ -301,6 +301,7 @@ def test_the_clock_is_held_against_the_servers(tmp_path: Path, vast: VastEmulato
     assert abs(ahead_s - wrong_by_s) < 30
 
 
+@pytest.mark.slow
 def test_a_network_of_a_run_that_ended_is_a_warning_and_reap_removes_it(
     examined: Examined, environ: dict[str, str], vast: VastEmulator, capfd: pytest.CaptureFixture[str]
 ) -> None:

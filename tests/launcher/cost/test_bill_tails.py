@@ -101,6 +101,7 @@ def _row(run: Run, *, is_idle: bool) -> Instance:
 
 
 @pytest.mark.parametrize("seed", [1, *slow((2,))])
+@pytest.mark.slow
 def test_the_ledger_is_never_below_the_bill_and_is_the_bill_once_that_is_settled(seed: int) -> None:
     market = Market.of(seed)
     ended = [market.ended_run(number) for number in range(1, RUNS + 1)]

@@ -68,6 +68,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS)
+@pytest.mark.sampled(3)
 def test_a_trouble_in_the_middle_of_a_training_loses_and_halves_no_checkpoint(
     verb: str, moment: str, trouble: str, calls: Mapping[str, int], tmp_path: Path
 ) -> None:

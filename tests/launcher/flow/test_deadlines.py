@@ -48,6 +48,7 @@ def test_a_detached_run_ends_itself_at_the_deadline_however_long_its_machine_loa
     assert world.market.bill_usd <= LEFT_S / 3600 * PRICE
 
 
+@pytest.mark.slow
 def test_a_machine_that_does_not_obey_is_destroyed_soon_after_the_deadline(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=90000, obeys=False), spec=job())
     run = world.launch()

@@ -111,6 +111,7 @@ def test_a_host_s_log_is_text_of_a_stranger(terminal: Terminal, name: str) -> No
     assert all(text.isprintable() for text in (run.detail, *told))
 
 
+@pytest.mark.slow
 def test_a_running_machine_that_does_not_answer_is_its_hosts_fault_despite_the_log(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     terminal.market = LoggingMarket(terminal.clock, [Training()], usd_per_hour=PRICE)

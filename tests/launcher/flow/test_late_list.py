@@ -151,6 +151,7 @@ class MuteMarket(Market):
         return super().machine(instance_id)
 
 
+@pytest.mark.slow
 def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Terminal) -> None:
     terminal.market = MuteMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     assert terminal.launch().exit_code == 0

@@ -74,6 +74,7 @@ def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str,
     assert 0 <= above_s <= 5
 
 
+@pytest.mark.slow
 def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limit(tmp_path: Path) -> None:
     spec = train_job(limits=Limits(hours=1.0, usd=100.0))
     world = World(tmp_path, training=Training(seconds=90000), spec=spec)
@@ -135,6 +136,7 @@ def faults_told(world: World) -> list[str]:
     return [event.text for event in world.screen.events if "counter of the traffic" in event.text]
 
 
+@pytest.mark.slow
 def test_a_counter_beyond_the_line_costs_nothing_and_is_told_once(tmp_path: Path) -> None:
     world = world_of(tmp_path, down_gb=6e6)
     run = world.launch()
@@ -146,6 +148,7 @@ def test_a_counter_beyond_the_line_costs_nothing_and_is_told_once(tmp_path: Path
     assert told.endswith("; vastrun counts its own transfers until the bill is settled")
 
 
+@pytest.mark.slow
 def test_traffic_that_only_the_counter_claims_is_charged_and_stops_no_run(tmp_path: Path) -> None:
     world = world_of(tmp_path, down_gb=20.0)
     run = world.launch()

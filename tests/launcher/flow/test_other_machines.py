@@ -72,7 +72,7 @@ def check(terminal: Terminal) -> None:
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 
-@pytest.mark.parametrize("later_s", [0, *slow((1,), (10,), (100,)), 200])
+@pytest.mark.parametrize("later_s", [0, *slow((1,), (10,), (100,), (200,))])
 def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, later_s: float) -> None:
     twice(terminal).later_s = later_s
     assert terminal.launch().exit_code == 0
@@ -80,6 +80,7 @@ def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, 
     check(terminal)
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_ended_at_once_is_ended_later(terminal: Terminal) -> None:
     twice(terminal).deaf_to_2 = True
     terminal.at(100, lambda: setattr(terminal.market, "deaf_to_2", False))
@@ -190,6 +191,7 @@ def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_ch
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 
+@pytest.mark.slow
 def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: Terminal) -> None:
     twice(terminal).again_listed = True
 
@@ -204,7 +206,7 @@ def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: 
     check(terminal)
 
 
-@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("by_id", [*slow((False,)), True])
 def test_a_ghost_is_reported_and_not_charged_by_reap_however_often(terminal: Terminal, by_id: bool) -> None:
     terminal.market = market = GhostMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
     assert terminal.launch().exit_code == 0

@@ -85,6 +85,7 @@ def bank(terminal: Terminal) -> Bank:
 @pytest.mark.parametrize(
     "command", [("resume", "last"), *slow((("stop", "--now", "last"),), (("wait", "last"),))]
 )
+@pytest.mark.sampled(2)
 def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_the_run_stays_open(
     terminal: Terminal, account: str | None, command: tuple[str, ...]
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_th
 
 @pytest.mark.parametrize("account", ["10002", None])
 @pytest.mark.parametrize("command", [("resume", "last"), ("stop", "--now", "last")])
+@pytest.mark.sampled(4)
 def test_a_machine_that_a_key_leaves_to_its_lease_is_named_with_its_end_and_its_cost(
     terminal: Terminal, account: str | None, command: tuple[str, ...]
 ) -> None:
@@ -148,6 +150,7 @@ def test_reap_lists_machines_that_are_left_to_their_leases_by_run(terminal: Term
 
 
 @pytest.mark.parametrize(("for_s", "code"), [(30, 0), (900, 4)])
+@pytest.mark.sampled(2)
 def test_a_key_that_is_refused_in_mid_run_is_tried_again_and_then_leaves_the_run_open(
     terminal: Terminal, for_s: float, code: int
 ) -> None:

@@ -12,7 +12,6 @@ from tests.launcher.faults import DISK_TROUBLES, REMOTE_TROUBLES, Fault, Killed,
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import RUN_ID, World
-from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.batch.observer import prune
@@ -176,13 +175,8 @@ ROWS = [
 ]
 
 
-QUICK = [row for row in ROWS if row[1:] in (("after", "killed"), ("before", "unreachable"))]
-"""The matrix of a single run has the other troubles."""
-
-
-@pytest.mark.parametrize(
-    ("verb", "moment", "trouble"), [*QUICK, *slow(*(row for row in ROWS if row not in QUICK))]
-)
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS)
 def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:

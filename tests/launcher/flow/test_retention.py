@@ -280,6 +280,7 @@ def test_of_a_run_that_its_batch_ended_nothing_is_kept(tmp_path: Path) -> None:
         *(("ledger.hold", trouble) for trouble in ("no space", "killed")),
     ],
 )
+@pytest.mark.sampled(5)
 def test_a_fault_meanwhile_leaves_nothing_rented_and_no_false_verdict(
     verb: str, trouble: str, moment: str, nth: int, tmp_path: Path
 ) -> None:

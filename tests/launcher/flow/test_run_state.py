@@ -281,7 +281,7 @@ def test_the_end_of_another_node_is_seen_at_once_when_asked(world: NodeWorld) ->
     ],
     ids=["soon", "after minutes", "too late", "it answers again"],
 )
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [0, *slow((1,))])
 def test_what_became_of_a_silent_node_is_its_providers_word(
     node: int, comes_after_s: float, cause: Cause, tmp_path: Path
 ) -> None:

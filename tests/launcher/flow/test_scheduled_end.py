@@ -57,6 +57,7 @@ def test_a_machine_that_never_starts_ends_within_two_hours_of_its_last_moment_wi
 
 @at_any_time_of_the_hour
 @with_any_clock
+@pytest.mark.sampled(9)
 def test_a_machine_that_trains_to_its_limit_is_not_ended_by_a_schedule(
     tmp_path: Path, minute: int, wrong_by_s: float
 ) -> None:

@@ -103,6 +103,7 @@ def honest_usd(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 @pytest.mark.parametrize("bytes_per_s", [*slow((0.01,), (1,), (10,)), 100])
+@pytest.mark.slow
 def test_slow_files_delay_no_status_or_end(bytes_per_s: float, honest_usd: float, tmp_path: Path) -> None:
     world = SlowWorld(tmp_path, while_it_trains(bytes_per_s), training(1000))
     run = world.launch()
@@ -128,6 +129,7 @@ def test_a_checkpoint_comes_slice_by_slice_over_a_slow_line(tmp_path: Path) -> N
     assert "checkpoint step-000010 downloaded, 0.0 MB" in [event.text for event in world.screen.events]
 
 
+@pytest.mark.slow
 def test_a_line_that_becomes_slow_in_the_middle_delays_no_status(tmp_path: Path) -> None:
     def rate(box: FakeBox, _path: str) -> float:
         return FAST if box.step() < 25 or box.ended_at else 1

@@ -31,6 +31,7 @@ def test_a_slow_machine_is_named_once_and_trains_on(tmp_path: Path) -> None:
     assert named(slow) == [NAMED]
 
 
+@pytest.mark.slow
 def test_why_says_that_the_machine_was_slow(tmp_path: Path) -> None:
     desk = Terminal(tmp_path, SLOW)
     desk.job.write_text(

@@ -49,6 +49,7 @@ def memory_mb(content: bytes) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_fifty_thousand_files_are_read_in_seconds() -> None:
     assert (
         len(read_cheaply(manifest(f"run/outputs/{number}" for number in range(caps.FILES))).files)

@@ -32,6 +32,7 @@ def test_what_is_pinned_is_fetched_once(tmp_path: Path, wheel_folder: Path) -> N
     fetch([pins], BOOKWORM, tmp_path / "wheels")
 
 
+@pytest.mark.slow
 def test_another_file_than_was_pinned_is_refused_and_asked_for_again_the_next_time(
     tmp_path: Path, wheel_folder: Path
 ) -> None:

@@ -20,6 +20,7 @@ LABEL = "vastrun-calm-heron-3f1a"
 
 
 @pytest.mark.parametrize("below_of", [ssh, vast])
+@pytest.mark.sampled(2)
 def test_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], ProviderSetup], tmp_path: Path) -> None:
     below = below_of(tmp_path)
     machine = hold(below.provider, tmp_path)

@@ -111,6 +111,7 @@ def test_a_broken_connection_runs_no_command_twice(wired: SshRemote, cable: Cabl
     assert (machine.box / "ran").read_text() == "ran\n"
 
 
+@pytest.mark.slow
 def test_a_silent_machine_costs_no_more_than_the_timeouts(wired: SshRemote, cable: Cable) -> None:
     wired.run("true", timeout_s=LONGEST_S)
     cable.stall()

@@ -61,6 +61,7 @@ def test_large_files_resume_after_a_cut(wired: SshRemote, cable: Cable, machine:
     assert hidden_in(machine.box / "inbox") == []
 
 
+@pytest.mark.slow
 def test_a_large_file_goes_on_when_another_launcher_sends_it(
     wired: SshRemote, cable: Cable, machine: Machine, big: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_secret_is_never_part_of_a_command(machine: Machine) -> None:
     assert "hunter2" not in (machine.sshd.home / "commands").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_an_interrupted_secret(wired: SshRemote, cable: Cable, machine: Machine) -> None:
     wired.run("true", timeout_s=LONGEST_S)
     cable.stall_after(100_000)

@@ -95,6 +95,7 @@ def test_a_node_that_is_gone_ends_the_run_on_the_others(nodes: Nodes) -> None:
     assert "supervisor no restart: node 1 can no longer be reached" in first.log()
 
 
+@pytest.mark.slow
 def test_a_stop_of_one_node_stops_the_restarted_ranks_of_all(nodes: Nodes) -> None:
     program = f"""{GOES_ON}
     if start == 0 and rank == 1:

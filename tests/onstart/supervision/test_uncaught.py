@@ -93,6 +93,7 @@ def ran(box: Path, script: str, program: str, **variables: str) -> uncaught.Unca
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("start", STARTS)
+@pytest.mark.sampled(3)
 def test_the_reason_is_that_of_the_failed_process(tmp_path: Path, start: str, end: str) -> None:
     program, reason = ENDS[end]
     found = ran(tmp_path, STARTS[start], program)

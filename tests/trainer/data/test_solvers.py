@@ -60,6 +60,7 @@ def error_of_burgers(u0: InitialConditions, points: int) -> Array:
     return np.sqrt((wrong**2).mean(axis=1) / (exact**2).mean(axis=1))
 
 
+@pytest.mark.slow
 def test_burgers_is_that_of_cole_and_hopf_and_converges_with_second_order() -> None:
     coarse, fine = (error_of_burgers(smooth(6), points) for points in (256, 512))
     assert coarse.max() < 3e-3

@@ -65,6 +65,7 @@ def evaluation(
     ],
     ids=["square", "steady", "line, ran away", "cube"],
 )
+@pytest.mark.sampled(4)
 def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, kinds: list[str]) -> None:
     from vastrun.trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib
 
@@ -75,6 +76,7 @@ def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, ki
     assert len(beats) == len(paths)  # drawing takes a while, and nobody is to take that for a hang
 
 
+@pytest.mark.slow
 def test_no_name_of_the_error_s_picture_is_cut_at_its_edge(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -197,6 +197,7 @@ def test_without_tensorboard_s_package_the_training_goes_on(
     assert [line["step"] for line in lines_of(box)] == [10]
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_batch_are_a_group_with_the_values_of_their_points(box: Box) -> None:
     pytest.importorskip("wandb")
     with metrics_in(box, "offline", POINT) as metrics:

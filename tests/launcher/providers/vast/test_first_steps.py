@@ -75,6 +75,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         ("build_failure", "docker_build() error"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_bad_machine_is_given_back_and_its_host_avoided(desk: Desk, fault: str, said: str) -> None:
     desk.vast.faults.add(fault)
     run = desk.launch()

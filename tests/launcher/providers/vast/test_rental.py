@@ -79,6 +79,7 @@ def rented_by_another(vast: VastEmulator, provider: VastProvider, label: str) ->
 @pytest.mark.parametrize("label", ["vastrun-other-run-0001", "theirs", LABEL, ""])
 @pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
 @pytest.mark.parametrize("unseen", ["", "list_instances", "show_instance"])
+@pytest.mark.sampled(5)
 def test_an_answer_with_the_id_of_another_machine_leaves_that_machine_alone(
     vast: VastEmulator, provider: VastProvider, fault: str, label: str, unseen: str
 ) -> None:
