@@ -155,9 +155,11 @@ def budget_error(use: BudgetUse, usd: float) -> BudgetError | None:
     if usd <= 0 or use.held_usd + usd <= budget.usd + _ROUNDING_USD:
         return None
     needed_usd = math.ceil((use.held_usd + usd) * 100 - _ROUNDING_USD) / 100
+    spent_usd = needed_usd - round(use.reserved_usd, 2) - round(usd, 2)  # so that the sum adds up
     return BudgetError(
-        f"{budget.name}: ${use.spent_usd:.2f} is spent and ${use.reserved_usd:.2f} reserved of "
-        f"${budget.usd:.2f}; a further run may cost ${usd:.2f}, which would take ${needed_usd:.2f}",
+        f"{budget.name}: ${spent_usd:.2f} is spent or may still be billed, and ${use.reserved_usd:.2f} "
+        f"reserved, of ${budget.usd:.2f}; a further run may cost ${usd:.2f}, which would "
+        f"take ${needed_usd:.2f}",
         hint=budget.hint.replace("USD", f"{needed_usd:.2f}"),
         budget=budget.name,
     )

@@ -35,10 +35,8 @@ from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
 
 _MAX_OFFERS = 8
-_SUMS = """\
-EXPECTED: the expected cost within the job's limits. Offers are sorted by the
-expected cost of finishing the job without its limits.
-AT MOST: the maximum cost by the job's limits."""
+_SORTED = "FINISH: the expected cost without the limits, by which offers are sorted."
+_SUMS = "EXPECTED: the expected cost within the job's limits. AT MOST: the maximum cost."
 _GUESS = "assumes that the job needs all of limits.hours ({hours:.3g} h) on a typical machine"
 _TOO_LITTLE_TO_FINISH = (
     "The limits may end this job before it finishes; finishing should cost {all} in total."
@@ -200,36 +198,29 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     offers = sorted(plan.offers, key=lambda offer: (offer.id in late, offer.expected_usd))
     shown = offers[:_MAX_OFFERS]
     speeds = any(offer.forecast for offer in shown)
+    finishing = any(finishing_usd(plan.spec, offer) > expected_usd(plan.spec, offer) for offer in shown)
     cells = [
         (
             offer.id,
             offer.host,
             f"{offer.gpus} x {offer.gpu_name}" if offer.gpu_name else "CPU",
             f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
-            f"{offer.disk_gb:.0f}",
             *([offer.forecast.basis if offer.forecast else ""] if speeds else []),
             usd(offer.usd_per_hour),
+            *([usd(finishing_usd(plan.spec, offer))] if finishing else []),
             usd(expected_usd(plan.spec, offer)),
             usd(worst_case_usd(plan.spec, offer)),
         )
         for offer in shown
     ]
-    header = (
-        "OFFER",
-        "HOST",
-        "GPUS",
-        "GB",
-        "DISK",
-        *(["SPEED"] if speeds else []),
-        "$/H",
-        "EXPECTED",
-        "AT MOST",
-    )
-    numbers = [3, 4, *range(len(header) - 3, len(header))]
-    lines = [table(header, cells, right=numbers, cut=(2, 0, 1), width=width)]
+    between = (*(["SPEED"] if speeds else []), "$/H", *(["FINISH"] if finishing else []))
+    header = ("OFFER", "HOST", "GPUS", "GB", *between, "EXPECTED", "AT MOST")
+    numbers = [3, *range(header.index("$/H"), len(header))]
+    lines = [table(header, cells, right=numbers, cut=(0, 1, 2), width=width)]
     if len(offers) > _MAX_OFFERS:
         lines.append(f"{len(offers) - _MAX_OFFERS} more")
     lines += _speeds(shown, plan.spec)
+    lines += [_SORTED] * finishing
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)
     if is_cut_short(plan.spec, plan.offers[0]):

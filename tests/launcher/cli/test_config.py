@@ -108,8 +108,8 @@ def test_a_full_budget_refuses_a_launch_with_exit_code_9_and_no_row(terminal: Te
     assert result.exit_code == 9
     name = "January 2027" if key == "month_usd" else "all runs"
     assert (
-        f"error: {name}: $0.00 is spent and $0.00 reserved of $2.50; a further run may cost $3.00, "
-        f"which would take $3.00\ntry:   vastrun config set budget.{key} 3.00\n"
+        f"error: {name}: $0.00 is spent or may still be billed, and $0.00 reserved, of $2.50; a further run "
+        f"may cost $3.00, which would take $3.00\ntry:   vastrun config set budget.{key} 3.00\n"
     ) in result.stderr
     assert not terminal.ledger.runs() and terminal.market.rentals == 0
     assert terminal.launch("--set", "limits.usd=2.5").exit_code == 0

@@ -82,7 +82,10 @@ def test_a_new_month_frees_what_the_old_one_spent_but_not_what_is_open() -> None
     ledger = SqliteLedger(Path(":memory:"), now=lambda: february, alive=lambda _: True)
     ledger.add(run(1, january, cost_usd=4.0))
     ledger.add(run(2, february - 60))
-    with pytest.raises(BudgetError, match=r"January 2027: \$4\.00 is spent and \$6\.00 reserved of \$10\.00"):
+    with pytest.raises(
+        BudgetError,
+        match=r"January 2027: \$4\.00 is spent or may still be billed, and \$6\.00 reserved, of \$10\.00",
+    ):
         ledger.add(run(3, february - 30, reserved_usd=1.0), budgets_of(BOTH, february - 30, UTC))
     ledger.add(run(4, february, reserved_usd=4.0), budgets_of(BOTH, february, UTC))
     (use, ever) = map(ledger.use_of, budgets_of(BOTH, february, UTC))

@@ -99,7 +99,7 @@ def test_a_refusal_says_what_is_spent_and_reserved_what_it_would_take_and_what_t
     error = estimates.budget_error(use(250.124, 40.0), 20.0)
     assert error is not None and error.exit_code == 9
     assert str(error) == (
-        "May 2027: $250.12 is spent and $40.00 reserved of $300.00; "
+        "May 2027: $250.13 is spent or may still be billed, and $40.00 reserved, of $300.00; "
         "a further run may cost $20.00, which would take $310.13"
     )
     assert error.hint == "vastrun config set budget.month_usd 310.13"
