@@ -18,7 +18,7 @@ from vastrun.trainer.data import Source, Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
-from vastrun.trainer.engine.session_builder import domain_of, space_of
+from vastrun.trainer.engine.session_builder import domain_of, fit, space_of
 from vastrun.trainer.job.config import ModelConfig, OptimConfig
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import NetworkOperator
@@ -50,10 +50,8 @@ class Candidate:
     points: int = 0
 
     def __str__(self) -> str:
-        shown = {key: value for key, value in asdict(self).items() if value and key != "model"}
-        return ", ".join(
-            str(value) if key == "optimiser" else f"{key} {value}" for key, value in shown.items()
-        )
+        sizes = [f"{key} {value}" for key, value in list(asdict(self).items())[2:] if value]
+        return ", ".join([self.optimiser, *sizes])
 
     @property
     def optim(self) -> OptimConfig:
@@ -105,6 +103,7 @@ class Racer:
         self._clock: Callable[[], float] = _wall_s if device.type == "cuda" else time.process_time
         self._turn = _GPU_STEPS if device.type == "cuda" else 1
         self._space = space_of(task.train, UNROLL)
+        fit(task, self.operator)
         self._objective = UnrollLoss(self.operator)
         self._optim = optim or candidate.optim
         self._optimizer = make_optimizer(self.operator, self._optim)

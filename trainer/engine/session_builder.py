@@ -37,8 +37,6 @@ from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies import STRATEGIES, Strategy
 
-_FITTED_VALUES = 1 << 25
-"""Largest number of values of the training set that the linear part of a model is fitted to."""
 _aten = torch.ops.aten
 _SAVED_OPERATIONS = [
     _aten.mm.default,
@@ -58,9 +56,8 @@ _save_matmuls = partial(create_selective_checkpoint_contexts, _SAVED_OPERATIONS)
 def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
     """Build the session of this rank, before any checkpoint is loaded (`resume`).
 
-    `config`: the options of `stage`, the current one of several; None: the job has only one.
-
-    The device comes before the groups, the seed before the model.
+    `config`: the options of `stage`, the current one of several; None: the job has only one. The device comes
+    before the groups, the seed before the model.
     """
     torch.set_num_threads(config.threads)
     if config.deterministic:
@@ -86,11 +83,15 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
     checkpoints = Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
     session = build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
     for task, network in zip(tasks, objective.networks, strict=False):
-        if isinstance(network, SpectralOperator) and not task.train.steady:
-            parameters = parameters_of(task.train)
-            groups = read_groups(task, parameters, values=_FITTED_VALUES, beat=lambda: None)
-            network.fit(parameters, groups)
+        fit(task, network)
     return session
+
+
+def fit(task: Task, network: nn.Module) -> None:
+    """Fit what takes no steps, the linear part of a spectral operator, to at most 2^25 values."""
+    if isinstance(network, SpectralOperator) and not task.train.steady:
+        parameters = parameters_of(task.train)
+        network.fit(parameters, read_groups(task, parameters, values=1 << 25, beat=lambda: None))
 
 
 def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
@@ -118,8 +119,7 @@ def build_session(
     The order matters: activation checkpointing before compilation, both before the wrapper, the wrapper
     before the optimiser (one made earlier would train parameters that the model no longer uses).
     """
-    device = ranks.device
-    model = _wrap_model(objective, config, STRATEGIES[plan.strategy], tasks, device)
+    model = _wrap_model(objective, config, STRATEGIES[plan.strategy], tasks, ranks.device)
     task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(
         job=job,
@@ -128,16 +128,16 @@ def build_session(
         ranks=ranks,
         tasks=tasks,
         task_schedule=task_schedule,
-        loader=make_loader(tasks, task_schedule, config, device),
+        loader=make_loader(tasks, task_schedule, config, ranks.device),
         objective=objective,
         model=model,
         strategy=STRATEGIES[plan.strategy],
         optimizer=make_optimizer(objective.learner, config.optim),
         schedule=LearningRateSchedule(config.optim, config.steps),
-        scaler=make_scaler(plan.precision, device),
+        scaler=make_scaler(plan.precision, ranks.device),
         ema=Ema(objective.operator, config.ema) if config.ema else None,
         checkpoints=checkpoints,
-        clock=StepClock(device),
+        clock=StepClock(ranks.device),
         wandb_id=job.run_id,
         stage=stage or CurrentStage.only(config),
     )

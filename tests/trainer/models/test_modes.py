@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer import data
-from vastrun.trainer.engine.session_builder import domain_of
+from vastrun.trainer.engine.session_builder import domain_of, fit
 from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
-from vastrun.trainer.loading.training_set import parameters_of, read_groups
 from vastrun.trainer.models.linear_map import ModeMap, Modes
 from vastrun.trainer.models.modes import field_of, low_modes, resampling
 from vastrun.trainer.models.operator import Domain, grid_points
@@ -171,9 +170,9 @@ def test_after_500_frames_256_rollouts_are_finite_whatever_was_learned(name: str
     data.generate(settings, tmp_path)
     task = data.make_task(settings, tmp_path)
     config = ModelConfig(name="spectral", dim=8, depth=1, modes=8)
-    operator, parameters = SpectralOperator(config, [domain_of(task.train)]), parameters_of(task.train)
+    operator = SpectralOperator(config, [domain_of(task.train)])
     operator.scale(0).set(*task.train.moments())
-    operator.fit(parameters, read_groups(task, parameters, values=1 << 25, beat=lambda: None))
+    fit(task, operator)
     for weight in operator.parameters():
         torch.nn.init.normal_(weight)
     rows = torch.arange(256) * len(task.test) // 256  # of all parameters
