@@ -161,19 +161,19 @@ def _check_budget(
     limit_usd = spec.limits.usd
     if limit_usd is None:
         raise JobValueError(
-            f"limits.usd of the batch: missing; machines cost money: {usd(expected_usd)} is expected for all "
-            f"points, at most {usd(all_usd)}",
+            f"limits.usd: missing; machines cost money here: {usd(expected_usd)} is expected for all points, "
+            f"at most {usd(all_usd)}",
             hint=f"limits: {{usd: {math.ceil(expected_usd * 1.5 + share_usd)}}} {_WHERE}",
         )
     if limit_usd < min_usd:
         raise JobValueError(
-            f"limits.usd of the batch: ${limit_usd:g} is too low: loading a machine and one minute of "
-            f"training cost {usd(min_usd)}",
+            f"limits.usd: ${limit_usd:g} is too low: loading a machine and one minute of training cost "
+            f"{usd(min_usd)}",
             hint=f"limits: {{usd: {math.ceil(min_usd * 100) / 100:.2f}}} or more {_WHERE}",
         )
     if limit_usd < share_usd:
         raise JobValueError(
-            f"limits.usd of the batch: ${limit_usd:g} is less than one run may cost, {usd(share_usd)}",
+            f"limits.usd: ${limit_usd:g} is less than one run may cost, {usd(share_usd)}",
             hint=f"limits: {{usd: {share_usd:.2f}}} or more {_WHERE}; or lower limits in the job",
         )
 

@@ -175,7 +175,7 @@ def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path
         terminal.stdin.flush()
     said = [terminal.communicate(timeout=LONGEST_S)[0] for terminal in terminals]
     assert len(ledger.runs()) == 30
-    assert all("$30.00 reserved of $30.50; a further run may cost $1.00" in text for text in said)
+    assert all("$30.00 reserved, of $30.50; a further run may cost $1.00" in text for text in said)
 
 
 ROUNDING_S = 1e-6

@@ -74,13 +74,13 @@ def test_a_limit_of_the_job_itself_stays_and_must_fit(tmp_path: Path) -> None:
 
 
 def test_budget_that_does_not_pay_for_one_machine_is_refused_with_the_least_that_does(tmp_path: Path) -> None:
-    with pytest.raises(JobValueError, match=r"limits.usd of the batch: \$0.0001 is too low") as caught:
+    with pytest.raises(JobValueError, match=r"limits.usd: \$0.0001 is too low") as caught:
         plan(tmp_path, usd=0.0001)
     assert caught.value.hint.startswith("limits: {usd: 0.0")
 
 
 def test_a_batch_without_a_budget_is_refused_where_machines_cost_money(tmp_path: Path) -> None:
-    with pytest.raises(JobValueError, match=r"limits\.usd of the batch: missing"):
+    with pytest.raises(JobValueError, match=r"limits\.usd: missing"):
         plan(tmp_path, usd=None)
 
 

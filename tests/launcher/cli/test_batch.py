@@ -66,8 +66,8 @@ def test_a_dry_run_says_what_it_may_cost_and_rents_nothing(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ("{parallel: 3}", "limits.usd of the batch: missing; machines cost money"),
-        ("{usd: 2}", "limits.usd of the batch: $2 is less than one run may cost, $3.00"),
+        ("{parallel: 3}", "limits.usd: missing; machines cost money here"),
+        ("{usd: 2}", "limits.usd: $2 is less than one run may cost, $3.00"),
     ],
 )
 def test_a_missing_or_small_budget_is_refused_with_its_number(desk: Desk, limits: str, told: str) -> None:
