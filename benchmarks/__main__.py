@@ -19,10 +19,7 @@ from benchmarks import (
     chaos,
     checkpoints,
     estimate,
-    launcher_memory,
     machine,
-    overhead,
-    recovery,
     release,
     short_job,
     snapshots,
@@ -37,16 +34,12 @@ Run = Callable[[], bool | None]
 RUNS: dict[str, Run] = {
     "startup": startup.run,
     **{name: partial(throughput.run, name) for name in throughput.SETUPS},
-    "overhead": overhead.run,
     "short-job": short_job.run,
     "checkpoints": checkpoints.run,
-    "recovery": recovery.run,
     "snapshots": snapshots.run,
     "release": release.run,
-    "launcher-memory": launcher_memory.run,
     "batch": batch.run,
     "estimate": estimate.run,
-    "batch-killed": batch.run_killed,
 }
 
 

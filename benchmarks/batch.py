@@ -7,13 +7,11 @@ times as fast. On a computer that is busy with other things CPU seconds and coun
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.batch_run import Seen, measure
 from benchmarks.figures import Claim, max_limit, report_claims
 from vastrun.launcher.batch.driver import MAX_RENTING
-from vastrun.launcher.core import Cause
 
 POINTS, PARALLEL, SPEED = 40, 10, 4.0
 NONE = max_limit(0)
@@ -66,32 +64,6 @@ def _print_growth(found: Sequence[Seen]) -> bool:
     return report_claims(
         "batch, by its size", f"CPU s a run, of {costs}", Claim(growth, "of that of the smallest", limit)
     )
-
-
-def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED, kills: int = 10) -> bool:
-    """Print what a batch left whose launcher was killed that often. True when nothing was lost or doubled."""
-    seen = measure(points, parallel, speed, kills=kills)
-    counts = Counter(run.point for run in seen.runs if run.parent is None and run.cause is not Cause.NO_OFFER)
-    report_claims(
-        "batch, killed", f"{points} points in {len(seen.runs)} runs; {dict(seen.verdicts)}; {seen.drift}"
-    )
-    claims = [
-        Claim(kills - seen.watched.kills, "kills that came too late", NONE),
-        Claim(points - sum(seen.verdicts.values()), "points without a verdict", NONE),
-        Claim(sum(count - 1 for count in counts.values()), "points begun twice", NONE),
-        Claim(seen.twice, "rented beyond one a run", NONE),
-        Claim(seen.left, "machines left", NONE),
-        Claim(
-            max(0.0, round(seen.watched.max_held_usd - seen.budget_usd, 4)), "dollars over the budget", NONE
-        ),
-        Claim(
-            abs(seen.ledger_usd / seen.bill_usd - 1),
-            "of the bill between it and the ledger",
-            max_limit(0.005),
-        ),
-    ]
-    passed = [report_claims("batch, killed", "", claim) for claim in claims]
-    return all(passed)
 
 
 def _waits_s(seen: Seen) -> list[float]:

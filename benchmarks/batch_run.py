@@ -1,9 +1,7 @@
 """One batch on an emulated Vast with played boxes, from its submit to its end, and what was seen of it."""
 
 import logging
-import math
 import os
-import random
 import re
 import sqlite3
 import subprocess
@@ -66,7 +64,6 @@ class Watched:
     max_mb: float = 0.0
     max_threads: int = 0
     max_held_usd: float = 0.0
-    kills: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +112,8 @@ class Seen:
         return max(0.0, self.bill_usd - self.budget_usd) / price
 
 
-def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen:
-    """Drive a batch of so many points from its submit to its end; its launcher is killed that often."""
+def measure(points: int, parallel: int, speed: float) -> Seen:
+    """Drive a batch of so many points from its submit to its end."""
     for name in ("paramiko", "asyncio"):  # connections that end with their machine are no news
         logging.getLogger(name).setLevel(logging.CRITICAL)
     clock = Clock(speed)
@@ -128,7 +125,7 @@ def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen
         _write(Path(folder), points, parallel, budget_usd)
         _add_faults(vast)
         began = clock.now()
-        watched = _Watch(Path(folder), vast, clock).drive(_moments(kills, points, speed))
+        watched = _Watch(Path(folder), vast, clock).drive()
         wall_s = clock.now() - began
         with closing(_ledger(Path(folder), clock)) as ledger:
             runs = ledger.runs(batch="short")
@@ -159,12 +156,6 @@ def _had_at(events: Sequence[Event]) -> float | None:
     return max((event.at for event in events if event.phase is Phase.RENT), default=None)
 
 
-def _moments(kills: int, points: int, speed: float) -> Sequence[float]:
-    """How long each launcher lives that is killed; together half of what Vast's pace lets a batch take."""
-    chance, mean_s = random.Random(points), 0.5 * points * LIMITS["create"].seconds / speed / max(1, kills)
-    return [chance.uniform(0.0, 2 * mean_s) for _ in range(kills)]
-
-
 class _Watch:
     """One launcher, looked at while it works."""
 
@@ -179,23 +170,11 @@ class _Watch:
         }
         self._known: set[int] = set()
 
-    def drive(self, kills: Sequence[float]) -> Watched:
-        """Start it and return what was seen until it ended. `kills`: after so many seconds, one each."""
-        watched, waiting = Watched(), list(kills)
-        words: tuple[str, ...] = ("submit", str(self._folder / "batch.yaml"), "--provider", "vast", "-y")
+    def drive(self) -> Watched:
+        """Start it and return what was seen until it ended."""
+        watched, began = Watched(), time.monotonic()
+        words = ("submit", str(self._folder / "batch.yaml"), "--provider", "vast", "-y")
         words += ("--out", str(self._folder / "out"))
-        while True:
-            killed = self._drive_once(words, watched, waiting.pop(0) if waiting else math.inf)
-            if not watched.submit_s:
-                raise RuntimeError(f"nothing was submitted: {(self._folder / 'stderr').read_text()}")
-            if not killed:
-                return watched
-            watched.kills += 1
-            words = ("resume", "short")
-
-    def _drive_once(self, words: Sequence[str], watched: Watched, kill_after_s: float) -> bool:
-        """Return whether it was killed before it ended."""
-        began, before_cpu_s, killed = time.monotonic(), watched.cpu_s, False
         with (self._folder / "stderr").open("w") as err:
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.fast_vastrun", "batch", *words],
@@ -207,24 +186,23 @@ class _Watch:
         try:
             while process.poll() is None:
                 with suppress(psutil.Error, OSError):
-                    self._look(psutil.Process(process.pid), watched, before_cpu_s)
+                    self._look(psutil.Process(process.pid), watched)
                 held_usd = self._held_usd()
                 if not watched.submit_s and held_usd is not None:
                     watched.submit_s, watched.submit_cpu_s = time.monotonic() - began, watched.cpu_s
                 watched.max_held_usd = max(watched.max_held_usd, held_usd or 0.0)
                 self._outbid()
-                if watched.submit_s and time.monotonic() - began > kill_after_s:
-                    killed = True
-                    process.kill()
                 time.sleep(_LOOK_S)
         finally:
             process.kill()
             process.wait()
-        return killed
+        if not watched.submit_s:
+            raise RuntimeError(f"nothing was submitted: {(self._folder / 'stderr').read_text()}")
+        return watched
 
-    def _look(self, process: psutil.Process, watched: Watched, before_cpu_s: float) -> None:
+    def _look(self, process: psutil.Process, watched: Watched) -> None:
         times = process.cpu_times()
-        watched.cpu_s = before_cpu_s + times.user + times.system
+        watched.cpu_s = times.user + times.system
         watched.max_threads = max(watched.max_threads, process.num_threads())
         status = Path(f"/proc/{process.pid}/status").read_text()
         peak = re.search(r"VmHWM:\s+(\d+)", status)

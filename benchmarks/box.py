@@ -15,7 +15,6 @@ from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
 
 RANKS = 2
-
 QUIET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 

@@ -15,11 +15,12 @@ def described() -> str:
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     software = f"Python {platform.python_version()}, torch {version('torch')}"
     now = datetime.now().astimezone()
-    where = f"{_processor()}, {cores} cores, {gib:.0f} GiB, {_gpus()}"
-    return f"on {where}; {software}, commit {_commit()}; {now:%Y-%m-%d %H:%M %Z}"
+    where = f"{processor()}, {cores} cores, {gib:.0f} GiB, {_gpus()}"
+    return f"on {where}; {software}, commit {commit()}; {now:%Y-%m-%d %H:%M %Z}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the processor's name, or its kind."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
@@ -31,8 +32,8 @@ def _gpus() -> str:
     return ", ".join(f"{count} {name}" for name, count in names.items()) or "no GPU"
 
 
-def _commit() -> str:
-    """With a + where the working tree is not as committed."""
+def commit() -> str:
+    """Return the commit, with a + where the working tree is not as committed."""
     return _output_of("git", "describe", "--always", "--dirty=+").strip() or "unknown"
 
 

@@ -1,40 +1,42 @@
-"""Race: the training of a candidate against the clock, and the errors of its rollouts on Burgers' equation.
+"""Race: the training of a candidate against the clock, and the errors of its rollouts.
 
 On a CPU the time is that of the process, which other users of the computer do not change; on a GPU wall time.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from vastrun.trainer import data, models
+from vastrun.trainer import models
 from vastrun.trainer.data import Source, Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
 from vastrun.trainer.engine.session_builder import domain_of, fit, space_of
 from vastrun.trainer.job.config import ModelConfig, OptimConfig
-from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.models.operator import NetworkOperator
+from vastrun.trainer.models.operator import Domain, NetworkOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss
 
 UNROLL = 3
+_NOISE = 0.01
 _TICKS = 10_000
 """Parts of a training's time, to which the schedule of the rate is cut."""
 _EMA_DECAY = 0.9995
+TRAINING = {"unroll": UNROLL, "noise": _NOISE, "ema": _EMA_DECAY}
+"""How every candidate is trained."""
 _GPU_STEPS = 25
 """Steps between two looks at the clock on a GPU, which would wait for it."""
 _BATCH = 64
-_SEED, _TEST_SEED = 2022, 1_002_022
-_TRAIN, _HELD_OUT, _TEST = 64, 8, 256
-_BURGERS = DataConfig(task="burgers", points=256, ranges={"nus": (0.01, 0.1)}, range_values=8)
+_MIN_SIZE = 1e-12
+_EPSILON = 1e-7
+"""Added to the variance, as The Well does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +44,16 @@ class Candidate:
     """A model and how it is trained."""
 
     model: str
+    """One of ours, or `module:attribute`."""
     optimiser: str
+    """Name and rate."""
     batch: int
-    dim: int
-    depth: int
-    modes: int
-    points: int = 0
+    options: Mapping[str, int]
+    """Sizes of the model; `patches`, along an axis, stands for those of the patch."""
 
     def __str__(self) -> str:
-        sizes = [f"{key} {value}" for key, value in list(asdict(self).items())[2:] if value]
-        return ", ".join([self.optimiser, *sizes])
+        sizes = [f"{key} {value}" for key, value in self.options.items()]
+        return ", ".join([self.optimiser, f"batch {self.batch}", *sizes])
 
     @property
     def optim(self) -> OptimConfig:
@@ -59,29 +61,23 @@ class Candidate:
         name, rate = self.optimiser.split()
         return OptimConfig(name=name, lr=float(rate))  # type: ignore[arg-type]
 
+    def config(self, domain: Domain) -> ModelConfig:
+        """Return the options of the model."""
+        options: dict[str, Any] = dict(self.options)
+        if patches := options.pop("patches", 0):
+            options["patch"] = domain.grid[0] // patches
+        if not ModelConfig(name=self.model).is_own:
+            return ModelConfig(name=self.model, **options)
+        if self.model.startswith("unets:"):
+            options["periodic"] = domain.periodic
+        return ModelConfig(name=self.model, options=options)
+
     def build(self, train: Source) -> NetworkOperator:
         """Build the model for the task of a training set."""
-        config = ModelConfig(name=self.model, dim=self.dim, depth=self.depth, modes=self.modes)
-        operator = models.make(
-            replace(config, points=self.points) if self.points else config, [domain_of(train)]
-        )
+        domain = domain_of(train)
+        operator = models.make(self.config(domain), [domain])
         operator.scale(0).set(*train.moments())
         return operator
-
-
-def load(folder: Path, device: torch.device) -> tuple[Task, Trajectories, Trajectories]:
-    """Return a task, samples to choose candidates by, and 256 test conditions at each end of the range."""
-    task = _make(replace(_BURGERS, seed=_SEED, train=_TRAIN, test=_HELD_OUT), folder / "train")
-    held_out = task.test.to(device)
-    task.place(device)
-    ends = replace(_BURGERS, seed=_TEST_SEED, ranges={}, nus=_BURGERS.ranges["nus"], train=1, test=_TEST)
-    return task, held_out, _make(ends, folder / "test").test.to(device)
-
-
-def _make(config: DataConfig, folder: Path) -> Task:
-    folder.mkdir(parents=True)
-    data.generate(config, folder)
-    return data.make_task(config, folder)
 
 
 def _wall_s() -> float:
@@ -123,7 +119,7 @@ class Racer:
 
     def _step(self) -> None:
         drawn = draw_indices(
-            self._seed, self.steps, batch=self.candidate.batch, noise=0.01, space=self._space
+            self._seed, self.steps, batch=self.candidate.batch, noise=_NOISE, space=self._space
         )
         windows = self._task.batch(self.steps, drawn)
         self._optimizer.zero_grad()
@@ -133,45 +129,59 @@ class Racer:
         self._ema.update(self.steps)
         self.steps += 1
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Use the average of the weights inside the block."""
-        return self._ema.average_parameters()
-
-    def errors(self, test: Trajectories) -> Tensor:
-        """Return the nRMSE of rollouts (N, T), each frame from the one before."""
-        with self.averaged():
-            return rollout_errors(self.operator, test)
-
-
-@torch.no_grad()
-def rollout_errors(predict: Callable[[Tensor, Tensor], Tensor], test: Trajectories) -> Tensor:
-    """Return the nRMSE of each sample and frame, mean over channels: (N, T), infinite where it diverged."""
-    moving = slice(test.channels - test.static)
-    found = []
-    for fields, conditions in zip(test.fields.split(_BATCH), test.conditions.split(_BATCH), strict=True):
-        u, frames = fields[:, 0], []
-        for target in fields[:, 1:].unbind(1):
-            u = predict(u, conditions).float()
-            error, size = (
-                each[:, moving].flatten(2).norm(dim=2).clamp_min(floor)
-                for each, floor in ((u - target, 0.0), (target, 1e-6))
-            )
-            frames.append((error / size).mean(dim=1))
-        found.append(torch.stack(frames, dim=1))
-    return torch.cat(found).nan_to_num(nan=torch.inf)
+    def errors(self, test: Trajectories) -> "Errors":
+        """Return the errors of rollouts, each frame from the one before."""
+        with self._ema.average_parameters():
+            return errors(partial(roll_out, self.operator, test.frames - 1), test)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A candidate that was tried, and its error when it was left."""
+class Errors:
+    """Errors of rollouts, mean over frames and channels; infinite where they diverged."""
 
-    candidate: Candidate
-    seconds: float
-    error: float
+    nrmse: Tensor
+    """(N,): of the error over that of the truth."""
+    vrmse: Tensor
+    """(N,): of the error over the deviation of the truth from its mean over space."""
+    ms: float
+    """Milliseconds of a rollout."""
 
 
-def search(task: Task, held_out: Trajectories, tried: Sequence[Candidate], first_s: float) -> Iterator[Trial]:
-    """Train all candidates for `first_s`, the better half twice as long, and so on. The last is the best.
+def roll_out(operator: NetworkOperator, frames: int, u: Tensor, conditions: Tensor) -> Tensor:
+    """Return so many frames (B, T, K, *X) after fields `u` (B, K, *X)."""
+    found = []
+    for _ in range(frames):
+        u = operator(u, conditions).float()
+        found.append(u)
+    return torch.stack(found, dim=1)
+
+
+@torch.no_grad()
+def errors(predict: Callable[[Tensor, Tensor], Tensor], test: Trajectories) -> Errors:
+    """Return the errors of predictions of trajectories, with or without their first frames, from those."""
+    moving = slice(test.channels - test.static)
+    clock = _wall_s if test.fields.device.type == "cuda" else time.process_time
+    spent_s, found = 0.0, list[tuple[Tensor, Tensor]]()
+    for fields, conditions in zip(test.fields.split(_BATCH), test.conditions.split(_BATCH), strict=True):
+        began = clock()
+        predicted = predict(fields[:, 0], conditions)[:, 1 - test.frames :]
+        spent_s += clock() - began
+        truth, error = (
+            each[:, :, moving].flatten(3).double() for each in (fields[:, 1:], predicted - fields[:, 1:])
+        )
+        square = error.square().mean(dim=3)
+        sizes = truth.square().mean(dim=3).clamp_min(_MIN_SIZE), truth.var(dim=3, correction=0) + _EPSILON
+        nrmse, vrmse = ((square / size).sqrt().mean(dim=(1, 2)) for size in sizes)
+        found.append((nrmse, vrmse))
+    nrmse, vrmse = (torch.cat(each).nan_to_num(nan=torch.inf) for each in zip(*found, strict=True))
+    return Errors(nrmse=nrmse, vrmse=vrmse, ms=1000 * spent_s / len(test))
+
+
+def search(
+    task: Task, held_out: Trajectories, tried: Sequence[Candidate], first_s: float
+) -> Iterator[tuple[Candidate, float, float]]:
+    """Train all candidates for `first_s`, the better half twice as long, and so on; yield each with its time
+    and its error when it was left. The last is the best.
 
     The rate is constant after its warm-up, so that a short training is the beginning of a long one.
     """
@@ -181,10 +191,10 @@ def search(task: Task, held_out: Trajectories, tried: Sequence[Candidate], first
         ranked = []
         for racer in racers:
             racer.train_until(seconds, total_s=10 * first_s)
-            ranked.append((racer.errors(held_out).mean().item(), len(ranked), racer))
+            ranked.append((racer.errors(held_out).nrmse.mean().item(), len(ranked), racer))
         ranked.sort()
-        keep = len(ranked) // 2
-        for error, _, racer in reversed(ranked[keep:] if keep else ranked):
-            yield Trial(candidate=racer.candidate, seconds=seconds, error=error)
+        keep = len(ranked) // 2 if len(ranked) > 3 else 0
+        for error, _, racer in reversed(ranked[keep:]):
+            yield racer.candidate, seconds, error
         racers = [racer for _, _, racer in ranked[:keep]]
         seconds *= 2

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import h5py
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from benchmarks.waves import Waves
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.trainer import models
@@ -29,6 +29,48 @@ from vastrun.trainer.distributed.group import device_of
 from vastrun.trainer.job.config import TrainConfig, config_of
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waves:
+    """Advection's data, loaded by hand: N trajectories of T frames and X points, in two conditions."""
+
+    fields: Tensor
+    """(N, T, X)"""
+    conditions: Tensor
+    """(N, 2)"""
+
+    @classmethod
+    def read(cls, folder: Path, config: TrainConfig, device: torch.device) -> Waves:
+        """All files of `folder`."""
+        fields, conditions = [], []
+        for path in sorted(folder.glob("*.hdf5")):
+            with h5py.File(path) as file:
+                fields.append(torch.from_numpy(file["tensor"][: config.data[0].train]))
+                condition = torch.tensor([float(file.attrs["beta"]), config.data[0].dt]).log10()
+            conditions.append(condition.expand(len(fields[-1]), -1))
+        return cls(fields=torch.cat(fields).to(device), conditions=torch.cat(conditions).to(device))
+
+    def batches(self, config: TrainConfig, rank: int, world_size: int) -> Iterator[Windows]:
+        """A rank's share of each step: windows and noise drawn at random, each turned around the circle."""
+        total, frames, points = self.fields.shape
+        batch, device = config.batch // world_size, self.fields.device
+        torch.manual_seed(config.seed + rank)
+        times = torch.arange(config.unroll + 1, device=device)
+        places = torch.arange(points, device=device)
+        level = torch.zeros(batch, device=device)
+        for _ in range(config.steps):
+            chosen = torch.randint(total, (batch, 1), device=device)
+            first = torch.randint(frames - config.unroll, (batch, 1), device=device)
+            shift = torch.randint(points, (batch, 1), device=device)
+            windows = self.fields[chosen, first + times]
+            turned = (places - shift).remainder(points)[:, None].expand_as(windows)
+            yield Windows(
+                fields=windows.gather(2, turned)[:, :, None],
+                noise=config.noise * torch.randn(batch, 1, points, device=device),
+                level=level,
+                conditions=self.conditions[chosen[:, 0]],
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,22 +5,22 @@ from typing import Any
 
 import torch
 
-from benchmarks.race import Candidate, Racer, load, search
+from benchmarks.race import Candidate, Racer, search
+from benchmarks.rivals import load
 from tests.gpu.check import Figure, Place, Seen
 from tests.gpu.ranks import together
 
 _OPTIMISERS = ("adamw 0.002", "muon 0.005")
 _CANDIDATES = {
-    "spectral": [
-        Candidate(model="spectral", optimiser=optimiser, batch=64, dim=128, depth=4, modes=16, points=points)
-        for points in (32, 64)
+    model: [
+        Candidate(model=model, optimiser=optimiser, batch=64, options={"dim": 128, "depth": 4, **sizes})
+        for sizes in tried
         for optimiser in _OPTIMISERS
-    ],
-    "fno": [
-        Candidate(model="fno", optimiser=optimiser, batch=64, dim=128, depth=4, modes=modes)
-        for modes in (16, 24)
-        for optimiser in _OPTIMISERS
-    ],
+    ]
+    for model, tried in {
+        "spectral": ({"modes": 16, "points": 32}, {"modes": 16, "points": 64}),
+        "fno": ({"modes": 16}, {"modes": 24}),
+    }.items()
 }
 """What is tried for both before they are compared: four ways each."""
 
@@ -47,12 +47,12 @@ def _equal_time(
     ranks: Any, folder: Path, seconds: float, tuned_s: float, tried: int
 ) -> dict[str, dict[str, Any]]:
     """Return by model how it was trained, and the result."""
-    task, held_out, test = load(folder, torch.device(ranks.device))
+    sets = load("burgers", folder, torch.device(ranks.device))
     found = {}
     for model, candidates in _CANDIDATES.items():
-        *_, best = search(task, held_out, candidates[:tried], tuned_s)
-        racer = Racer(task, best.candidate, seed=0)
+        *_, (best, *_) = search(sets.task, sets.held_out, candidates[:tried], tuned_s)
+        racer = Racer(sets.task, best, seed=0)
         racer.train_until(seconds, seconds)
-        median = racer.errors(test).median().item()
-        found[model] = {"candidate": str(best.candidate), "steps": racer.steps, "median": median}
+        median = racer.errors(sets.tests["test"]).nrmse.median().item()
+        found[model] = {"candidate": str(best), "steps": racer.steps, "median": median}
     return found
