@@ -88,13 +88,12 @@ def read(path: Path) -> list[Row]:
 
 
 def _keys(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield the keys of all cells that are asked for, all of one seed before those of the next."""
+    """Yield the keys of all cells that are asked for, the longest trainings first, a seed after the other."""
     each = [{"task": task, "model": model} for task in options.tasks for model in options.models]
     yield from ({"kind": "tuning", **key} for key in each)
-    for seed in SEEDS:
+    for mark, seed in product(reversed(MARKS), SEEDS):
         yield from ({"kind": "floors", "task": task, "data_seed": seed} for task in options.tasks)
-        for key, mark in product(each, MARKS):
-            yield {"kind": "training", **key, "seconds": mark, "data_seed": seed}
+        yield from ({"kind": "training", **key, "seconds": mark, "data_seed": seed} for key in each)
 
 
 def _of(rows: Sequence[Row], kind: str, **key: Any) -> Iterator[Row]:
