@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import Done, Terminal
+from tests.emulators import ssh_keys
 from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 
@@ -123,7 +124,7 @@ def test_vs_code_remote_starts_a_server_by_a_shell_and_reaches_its_port(rented: 
     block = next((home / ".ssh" / "vastrun.d").iterdir()).read_text()
     keys = next(line.split()[1].strip('"') for line in block.splitlines() if "UserKnownHostsFile" in line)
     other = rented.folder / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    ssh_keys.make_pair(other)
     *comments, line = Path(keys).read_text().splitlines()
     name = line.split()[0]
     Path(keys).write_text("\n".join([*comments, f"{name} {other.with_suffix('.pub').read_text()}"]))

@@ -1,12 +1,12 @@
 """Emulators for the emulator's own tests: one in real time, and one whose clock the test moves."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.emulators import ssh_keys
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.played_box import PlayedBoxes
@@ -44,5 +44,5 @@ def still() -> Iterator[VastEmulator]:
 def ssh_key(tmp_path: Path) -> Path:
     """A private key; the public one lies beside it."""
     key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    ssh_keys.make_pair(key)
     return key

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.emulators import ssh_servers
+from tests.emulators import ssh_keys, ssh_servers
 from tests.emulators.box import Graphics, Program
 from tests.emulators.nvidia_smi import nvidia_smi
 
@@ -214,7 +214,7 @@ class ProcessBox:
         hostname = shlex.quote(shutil.which("hostname") or "hostname")
         addresses = " ".join(program.addresses)
         self._script("hostname", _HOSTNAME.format(addresses=addresses, hostname=hostname))
-        keygen = shlex.quote(shutil.which("ssh-keygen") or "ssh-keygen")
+        keygen = f"{shlex.quote(sys.executable)} {shlex.quote(ssh_keys.__file__)}"
         self._script("ssh-keygen", _SSH_KEYGEN.format(root=self.root, ssh_keygen=keygen))
         sftp = next((path for path in _SFTP_SERVERS if Path(path).exists()), "internal-sftp")
         config = _SSHD_CONFIG.format(root=self.root, sftp=sftp)
@@ -224,8 +224,7 @@ class ProcessBox:
             environment.write(session)
         host_key = self.root / "etc/ssh/ssh_host_ed25519_key"
         if not host_key.exists():
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "box", "-f", str(host_key)]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            ssh_keys.make_pair(host_key)
 
     def _script(self, name: str, text: str) -> None:
         script = self.root / "bin" / name

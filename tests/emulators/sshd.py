@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.emulators import ssh_servers
+from tests.emulators import ssh_keys, ssh_servers
 from tests.waiting import LONGEST_S, eventually, has_ended
 
 _CONFIG = """\
@@ -79,13 +79,7 @@ class Sshd:
     @property
     def fingerprint(self) -> str:
         """Of its host key, as `ssh-keygen -l` prints it."""
-        listed = subprocess.run(
-            ["ssh-keygen", "-l", "-f", self._folder / "host_key.pub"],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return listed.stdout.split()[1]
+        return ssh_keys.fingerprint(self._folder / "host_key.pub")
 
     @property
     def log(self) -> str:
@@ -101,8 +95,7 @@ class Sshd:
         """From its next start on, it shows another host key."""
         for name in ("host_key", "host_key.pub"):
             (self._folder / name).unlink(missing_ok=True)
-        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / "host_key")]
-        subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
+        ssh_keys.make_pair(self._folder / "host_key")
 
     def start(self) -> None:
         """The server listens, at the same address as before."""

@@ -15,6 +15,7 @@ from tests.emulators import ssh_servers
 from tests.emulators.asking import Api, ask, rent, row
 from tests.emulators.faults import Faults
 from tests.emulators.vast import VastEmulator
+from tests.parts import require
 from tests.waiting import LONGEST_S, eventually
 
 _ONSTART = """\
@@ -50,6 +51,7 @@ def ssh(
     address: tuple[str, int], key: Path, command: str, login: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command's result, as any client gets it. `login`: who runs the emulator, if not said."""
+    require("ssh")
     options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes"]
     options += ["-oLogLevel=ERROR", "-oConnectTimeout=10", "-oIdentitiesOnly=yes"]
     host, port = address
