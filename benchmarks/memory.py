@@ -7,40 +7,24 @@ pages that both share, as if they were its own. That is right: ranks of other pr
 """
 
 import re
-import threading
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
+
+from tests.waiting import Watch
 
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
-class PeakWatch:
+class PeakWatch(Watch):
     """While it is open: the peak of the largest process that was started, by whomever, from this one."""
 
-    def __init__(self) -> None:
-        self.mib = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="peak")
+    mib = 0.0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look_on(self) -> None:
-        this = psutil.Process()
-        while not self._over.wait(0.05):
-            peaks = [_peak_mib(process.pid) for process in this.children(recursive=True)]
-            self.mib = max(self.mib, *peaks, 0.0)
+    def look(self) -> None:
+        peaks = [_peak_mib(process.pid) for process in psutil.Process().children(recursive=True)]
+        self.mib = max(self.mib, *peaks, 0.0)
 
 
 def _peak_mib(pid: int) -> float:

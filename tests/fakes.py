@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.fakebox import FakeBox, Loading, Training
+from tests.offers import rtx_4090
 from vastrun.contract import layout
 from vastrun.launcher import core
 from vastrun.launcher.core import errors
@@ -114,13 +115,10 @@ class FakeProvider:
 
     def search(self, spec: JobSpec) -> Sequence[core.Offer]:
         return [
-            core.Offer(
+            rtx_4090(
+                spec.resources.gpus,
                 id=f"offer-{n}",
                 host=f"host-{n}",
-                gpu_name="RTX 4090",
-                gpus=spec.resources.gpus,
-                gpu_memory_gb=24.0,
-                disk_gb=100.0,
                 usd_per_hour=self.usd_per_hour,
                 expected_usd=sum(term.usd for term in TERMS) if self.usd_per_hour else 0.0,
                 loading_usd=self.loading_usd,

@@ -1,9 +1,10 @@
 """Waiting for what a test expects. How soon it comes is a benchmark's business: here only that it comes."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 LONGEST_S = 240.0
 """Twenty times as long as anything takes on an idle computer: a busy one fails no test."""
@@ -30,3 +31,24 @@ def has_ended(pid: int | str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+class Watch:
+    """Looks again and again, in a thread of its own, while it is open."""
+
+    def __enter__(self) -> Self:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            self.look()
+
+    def look(self) -> None:
+        raise NotImplementedError

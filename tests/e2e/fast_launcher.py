@@ -1,7 +1,6 @@
 """FastLauncher: a launcher of this process on emulated Vast; for both, time passes faster than on a box."""
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeUserRequests
+from tests.waiting import Watch
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.code_store import CodeStore
 from vastrun.launcher.commands.attempts import Attempts
@@ -75,22 +75,16 @@ class CueScreen(FakeScreen):
             do()
 
 
-class Lateness:
+class Lateness(Watch):
     """How late threads of this process wake up, and Vast answers, at worst: a busy computer adds to both."""
 
     def __init__(self) -> None:
         self.worst_s = 0.0
         self.answer_s = 0.0
-        self._over = threading.Event()
 
-    def __enter__(self) -> None:
-        self._over.clear()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def __enter__(self) -> Self:
+        self._looked = time.monotonic()
+        return super().__enter__()
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -99,11 +93,9 @@ class Lateness:
         yield
         self.answer_s = max(self.answer_s, time.monotonic() - began)
 
-    def _watch(self) -> None:
-        began = time.monotonic()
-        while not self._over.wait(_WAKE_S):
-            self.worst_s = max(self.worst_s, time.monotonic() - began - _WAKE_S)
-            began = time.monotonic()
+    def look(self) -> None:
+        now = time.monotonic()
+        self.worst_s, self._looked = max(self.worst_s, now - self._looked - _WAKE_S), now
 
 
 class TimedVast(VastProvider):

@@ -5,11 +5,10 @@ import hashlib
 import io
 import signal
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
 from urllib.request import urlopen
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from tests.e2e.terminal import STUB_TORCH, Terminal
 from tests.launcher.notifications.inbox import Inbox, inbox
 from tests.onstart.transfer.file_server import FileServer, serving
+from tests.waiting import Watch
 
 CONTENT = b"1 2 3\n" * 1000
 PLACES = (
@@ -82,29 +82,16 @@ READ_BATCH = (
 )
 
 
-class Processes:
-    """Notes the arguments of all processes, while it is open."""
+class Processes(Watch):
+    """Notes the arguments of all processes."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.02):
-            for entry in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    self.seen.add(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-                except OSError:
-                    continue
+    def look(self) -> None:
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                self.seen.add(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Keys and secrets: they are in nothing that a run leaves behind, and in nothing that others see of it."""
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping
-from typing import Self
 
 import psutil
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.slow import slow
+from tests.waiting import Watch
 
 pytestmark = pytest.mark.torch
 
@@ -21,37 +20,26 @@ LAUNCH = (
 )
 
 
-class Witness:
+class Witness(Watch):
     """Sees what is public while a run goes on: the arguments of all processes, and what Vast was told."""
 
     def __init__(self, vast: VastEmulator) -> None:
         self.keys = {"the account's key": vast.account_key}
         self.seen: dict[str, str] = {}
         self._vast = vast
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.05):
-            for process in psutil.process_iter():
-                with contextlib.suppress(psutil.Error):
-                    command = " ".join(process.cmdline())
-                    self.seen[f"the arguments of process {process.pid}: {command}"] = command
-            with self._vast.lock:
-                for instance in self._vast.instances:
-                    self.keys["the instance's key"] = instance.api_key
-                    self.seen["the onstart text"] = instance.rental.onstart
-                    self.seen["the variables of the instance"] = str(instance.rental.env)
-                    if log := instance.box.log():
-                        self.seen["the container's log"] = log
+    def look(self) -> None:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                command = " ".join(process.cmdline())
+                self.seen[f"the arguments of process {process.pid}: {command}"] = command
+        with self._vast.lock:
+            for instance in self._vast.instances:
+                self.keys["the instance's key"] = instance.api_key
+                self.seen["the onstart text"] = instance.rental.onstart
+                self.seen["the variables of the instance"] = str(instance.rental.env)
+                if log := instance.box.log():
+                    self.seen["the container's log"] = log
 
 
 @pytest.fixture

@@ -26,23 +26,13 @@ from tests.emulators.clock import Clock
 from tests.emulators.ssh_stand_in import Transport
 from tests.fakebox import FakeBox, Training
 from tests.fakes import FakeRemote
+from tests.offers import rtx_4090
 from vastrun.contract import layout
-from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.ssh.connection import script
 
 _HARDWARE = "disk_kb 104857600\nmemory_kb 131886272\n"
-_ANYWHERE = Offer(
-    id="",
-    host="",
-    gpu_name="",
-    gpus=0,
-    gpu_memory_gb=0.0,
-    disk_gb=0.0,
-    usd_per_hour=0.0,
-    expected_usd=0.0,
-    loading_usd=0.0,
-    description="",
-)
+_ANYWHERE = rtx_4090()
 
 
 class PlayedBoxes:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.launcher.ledger.conftest import NOW, Hands
+from tests.offers import rtx_4090
 from tests.runs import a_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import (
@@ -18,7 +19,6 @@ from vastrun.launcher.core import (
     Forecast,
     MeasuredRun,
     Meter,
-    Offer,
     Phase,
     Proof,
     Settled,
@@ -34,15 +34,11 @@ FULL = replace(
     RUN,
     phase=Phase.ENDED,
     parent="bold-otter-0001",
-    offer=Offer(
-        id="o1",
-        host="h1",
+    offer=rtx_4090(
+        0,
         gpu_name=None,
-        gpus=0,
         gpu_memory_gb=0.0,
-        disk_gb=40.0,
         usd_per_hour=0.25,
-        description="this computer",
         extras=ExtraRates(storage_usd_per_hour=0.01),
         forecast=Forecast(ready_s=60.0, train_s=3600.0, basis="measured", runs=3, steps_per_s=2.0),
     ),

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
+from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import CommandResult, Instance, Offer, Phase, RentalOrder, Run
+from vastrun.launcher.core import CommandResult, Instance, Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.pool.held_machines import hold_spec
@@ -52,16 +53,7 @@ class SlottedMarket:
         """The run that holds the machine."""
         spec = hold_spec(job, slots=2, hours=10.0, usd=None, idle_s=600.0)
         now = self.clock.now()
-        offer = Offer(
-            id="4711",
-            host="host-1",
-            gpu_name="RTX 4090",
-            gpus=UNITS,
-            gpu_memory_gb=24.0,
-            disk_gb=200.0,
-            usd_per_hour=2 * PRICE,
-            description="4 x RTX 4090",
-        )
+        offer = rtx_4090(UNITS, id="4711", host="host-1", disk_gb=200.0, usd_per_hour=2 * PRICE)
         return a_run(
             id="held-owl-0a0a",
             job=spec.name,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Offer, Phase, Run
@@ -36,17 +37,8 @@ def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **change
         phase=Phase.TRAIN,
         out_dir="/nowhere",
         created_at=NOW,
-        offer=Offer(
-            id="1",
-            host="m1",
-            gpu_name=gpu,
-            gpus=8,
-            gpu_memory_gb=40.0,
-            disk_gb=200.0,
-            usd_per_hour=8.0,
-            description="",
-            cuda=12.4,
-            image="ours@sha256:0",
+        offer=rtx_4090(
+            8, gpu_name=gpu, gpu_memory_gb=40, disk_gb=200, usd_per_hour=8, cuda=12.4, image="ours@sha256:0"
         ),
         instance_id="4711",
         host="m1",

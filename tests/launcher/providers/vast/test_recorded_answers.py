@@ -13,7 +13,8 @@ from tests.fakes import FakeClock
 from tests.http_servers import QuietHandler, serving
 from tests.launcher.providers.vast import recorded_answers
 from tests.launcher.providers.vast.rentals import LABEL
-from vastrun.launcher.core import Offer, RentalOrder
+from tests.offers import rtx_4090
+from vastrun.launcher.core import RentalOrder
 from vastrun.launcher.core.errors import ProviderError, VastrunError
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.errors import Answer, map_error
@@ -23,16 +24,7 @@ from vastrun.testing.setup import LEASE
 
 RICH = recorded_answers.RecordedAnswer(body={"id": 1, "credit": 100.0})
 ORDER = RentalOrder(
-    offer=Offer(
-        id="200",
-        host="39273",
-        gpu_name="RTX 5060 Ti",
-        gpus=1,
-        gpu_memory_gb=16.3,
-        disk_gb=200.0,
-        usd_per_hour=0.15,
-        description="1 x RTX 5060 Ti",
-    ),
+    offer=rtx_4090(id="200", host="39273", gpu_name="RTX 5060 Ti", gpu_memory_gb=16.3),
     label=LABEL,
     image="pytorch/pytorch:2.13.0",
     disk_gb=10.0,
