@@ -1,12 +1,12 @@
 """The errors that our operators and their rivals come to in equal time of one core.
 
     python -m benchmarks.equal_time                     # computes the cells that are missing
-    python -m benchmarks.equal_time --page              # writes docs/evaluation.md from the cells alone
     python -m benchmarks.equal_time --again burgers fno 60 2024    # computes a cell once more, beside its row
 
 Every model is tuned for each task on data that no other cell has: the same number of candidates, drawn from
 the model's space, and the same time. Then it is trained for each seed, of data and weights, and each mark of
-time, from new weights and with a schedule that ends there. The time is that of the process.
+time, from new weights and with a schedule that ends there. The time is that of the process. `make schemas`
+writes the tables of docs/evaluation.md from the cells alone.
 """
 
 import argparse
@@ -32,7 +32,6 @@ from vastrun.trainer.evaluation import predictors
 
 ROOT = Path(__file__).parents[1]
 CELLS = ROOT / "docs" / "assets" / "equal-time.jsonl"
-PAGE = ROOT / "docs" / "evaluation.md"
 BEGIN, END = "<!-- from docs/assets/equal-time.jsonl -->\n", "<!-- end of the table -->\n"
 MARKS = (15, 60)
 """Seconds of the trainings."""
@@ -57,14 +56,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=ROOT / "build" / "equal-time", help="folder of data")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--models", nargs="+", choices=SPACES, default=list(SPACES))
-    parser.add_argument("--page", action="store_true", help="write the page's table")
     parser.add_argument("--again", nargs=4, metavar=("TASK", "MODEL", "SECONDS", "SEED"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.page:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + "\n".join(lines(read(CELLS))) + "\n" + END + rest.partition(END)[2])
-        return
     reader = partial(load, folder=options.data, device=torch.device("cpu"))
     if options.again:
         task, model, seconds, seed = options.again
@@ -176,27 +170,34 @@ def _number(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
+def written(page: str) -> str:
+    """Return the page with the tables as the cells say."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + "\n".join(lines(read(CELLS))) + "\n" + END + rest.partition(END)[2]
+
+
 def lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the page: a table for each task, then the spaces."""
+    marks = [mark for mark in MARKS if any(_of(rows, "training", seconds=mark))]
     for task in TASKS:
-        if not (known := list(_of(rows, "floors", task=task))):
-            continue
-        yield ""
-        titles = [*(f"{mark} s" for mark in MARKS), "VRMSE", "unseen", "ms", "parameters", "tuned to"]
-        yield f"| {task} | seeds | {' | '.join(titles)} |"
-        yield "|---|--:|" + "--:|" * (len(titles) - 1) + "---|"
-        for name in known[0]["floors"]:
+        known = list(_of(rows, "floors", task=task))
+        titles = [*(f"{mark} s" for mark in marks), "VRMSE", "unseen", "ms", "steps", "parameters"]
+        yield f"\n{_line(task, 'seeds', *titles, 'tuned to')}"
+        yield "|---|--:|" + "--:|" * len(titles) + "---|"
+        for name in known[0]["floors"] if known else ():
             floors = [row["floors"][name] for row in known]
-            cells = [_shown(floors, "test"), "", _shown(floors, "test", "vrmse"), _shown(floors, "unseen")]
-            yield _line(FLOORS[name], len(floors), *cells, _ms(floors), "", "")
+            cells = [_shown(floors, "test"), _shown(floors, "test", "vrmse"), _shown(floors, "unseen")]
+            yield _line(FLOORS[name], len(floors), *[""] * (len(marks) - 1), *cells, _ms(floors), "", "", "")
         for model, name in _NAMES.items():
-            by_mark = [list(_of(rows, "training", task=task, model=model, seconds=mark)) for mark in MARKS]
+            by_mark = [list(_of(rows, "training", task=task, model=model, seconds=mark)) for mark in marks]
             if not (last := by_mark[-1]):
                 continue
             cells = [*(_shown(each, "test") for each in by_mark), _shown(last, "test", "vrmse")]
-            tuned = [f"{last[0]['parameters']:,}", str(Candidate(**last[0]["candidate"]))]
-            yield _line(name, len(last), *cells, _shown(last, "unseen"), _ms(last), *tuned)
-    yield f"\nTuned among {_TRIED} candidates of each model, drawn from these values:\n"
+            steps = round(statistics.mean(row["steps"] for row in last))
+            told = [_ms(last), steps, f"{last[0]['parameters']:,}", Candidate(**last[0]["candidate"])]
+            yield _line(name, len(last), *cells, _shown(last, "unseen"), *told)
+    tried = {len(row["tried"]) for row in _of(rows, "tuning")}
+    yield f"\nTuned among {', '.join(map(str, tried))} candidates of each model, drawn from these values:\n"
     yield "| model | values |\n|---|---|"
     for model, name in _NAMES.items():
         if tuning := next(_of(rows, "tuning", model=model), None):
@@ -219,8 +220,10 @@ def _shown(rows: Sequence[Mapping[str, Any]], part: str, score: str = "nrmse") -
         return "-"
     if not all(map(math.isfinite, values)):
         return f"diverged, {sum(map(math.isinf, values))} of {len(values)}"
-    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3g}{spread}"
+    mean = statistics.mean(values)
+    digits = max(0, 2 - math.floor(math.log10(mean)))
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean:.{digits}f}{spread}"
 
 
 def _ms(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
-from tests.trainer.models.own_models import SPECTRAL, TRANSFORMER, box_with, own_model, prepare
+from tests.trainer.models.own_models import EXAMPLES, SPECTRAL, TRANSFORMER, box_with, own_model, prepare
 from tests.trainer.sessions import Curve
 from tests.waiting import eventually
 from vastrun.contract import layout
@@ -48,7 +48,12 @@ DROPOUT = {**SPECTRAL, "options": {"width": 8, "dropout": 0.2}}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(TRANSFORMER, id="transformer"), pytest.param(SPECTRAL, id="spectral"), NEURALOPERATOR],
+    [
+        pytest.param(TRANSFORMER, id="transformer"),
+        pytest.param(SPECTRAL, id="spectral"),
+        pytest.param({"name": "unets:WarpUNet", "options": {"width": 8, "depth": 2}}, id="warping"),
+        NEURALOPERATOR,
+    ],
 )
 def test_every_strategy_trains_the_same_model(tmp_path: Path, model: dict[str, Any]) -> None:
     alone = curves(tmp_path / "1", 1, {"single": {"model": model, "micro_batch": 4}})
@@ -71,6 +76,18 @@ def test_every_strategy_trains_the_same_model(tmp_path: Path, model: dict[str, A
 
 def blocks_of(folder: Path, model: dict[str, Any]) -> nn.Module:
     return own_model(folder / "1" / layout.CODE, model).blocks
+
+
+@pytest.mark.parametrize("grid", [(32,), (16, 16)])
+@pytest.mark.parametrize("name", ["UNet", "CNextUNet", "WarpUNet"])
+def test_the_change_that_a_unet_predicts_moves_with_a_periodic_field(
+    name: str, grid: tuple[int, ...]
+) -> None:
+    kind = getattr(user_code.import_module("unets", EXAMPLES), name)
+    net = kind(grid=grid, channels=2, conditions=1, width=8, depth=2).double()
+    nn.init.normal_(net.head.weight)
+    fields, conditions = torch.randn(3, 2, *grid).double(), torch.randn(3, 1).double()
+    torch.testing.assert_close(net(fields.roll(4, 2), conditions), net(fields, conditions).roll(4, 2))
 
 
 ADAMW = ("step", "exp_avg", "exp_avg_sq")
