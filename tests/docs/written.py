@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,11 @@ def _section(cause: Cause) -> str:
     return f"## `{cause}`\n\n```text\n{verdict}, exit code {EXIT_CODE_OF[verdict]}\ntry   {advice}\n```\n\n"
 
 
-def _in_equal_time(text: str) -> str:
-    from benchmarks.equal_time import written  # needs torch
-
-    return written(text)
-
-
 WRITTEN: Mapping[str, Callable[[str], str]] = {
     "job-file.md": lambda text: with_rows(text, any_job_type()),
     "batch.md": lambda text: with_rows(text, BatchSpec),
     "troubleshooting.md": with_advice,
-    "evaluation.md": _in_equal_time,
+    "evaluation.md": lambda text: import_module("benchmarks.equal_time").written(text),  # needs torch
 }
 """By the path below `docs/`: what makes of a page the page as it should be."""
 

@@ -51,7 +51,7 @@ DROPOUT = {**SPECTRAL, "options": {"width": 8, "dropout": 0.2}}
     [
         pytest.param(TRANSFORMER, id="transformer"),
         pytest.param(SPECTRAL, id="spectral"),
-        pytest.param({"name": "unets:WarpUNet", "options": {"width": 8, "depth": 2}}, id="warping"),
+        pytest.param({"name": "unets:CNextUNet", "options": {"width": 8, "depth": 2}}, id="unet"),
         NEURALOPERATOR,
     ],
 )

@@ -47,13 +47,11 @@ def two(**resources: object) -> JobSpec:
     return replace(spec, nodes=2, limits=replace(spec.limits, usd=9.0))
 
 
-LEASE = "mkdir -p ~/vastrun; cd ~/vastrun; echo pid=$$ >lease.state; exec sleep 1000"
-"""A session has the box's PATH from its lease, where the computer's first process is not the box's."""
-
-
 def order_of(provider: VastProvider, node: int = 0, network: str = "") -> RentalOrder:
     offer = choose_offers(two(), provider, now=0.0, network=network)[node]
-    return order(provider, offer=offer, label=LABELS[node], nodes=LABELS, onstart=LEASE)
+    # A session has the box's PATH from its lease, where the computer's first process is not the box's.
+    lease = "mkdir -p ~/vastrun; cd ~/vastrun; echo pid=$$ >lease.state; exec sleep 1000"
+    return order(provider, offer=offer, label=LABELS[node], nodes=LABELS, onstart=lease)
 
 
 def test_the_machines_of_a_run_are_all_of_one_cluster_that_has_enough(provider: VastProvider) -> None:
