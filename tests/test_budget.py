@@ -87,6 +87,19 @@ def test_a_lost_row_fails_and_lines_that_move_within_the_product_do_not(commit: 
     assert main(root) == 1
 
 
+def test_lines_that_move_to_the_tests_may_raise_theirs_and_no_others(commit: Callable[..., Path]) -> None:
+    def moved(launcher: int, tests: int) -> str:
+        less = BUDGET.replace("launcher = { max = 10", f"launcher = {{ max = {launcher}")
+        more = less.replace("tests = { max = 30", f"tests = {{ max = {tests}")
+        return more.replace("max = 150", "max = 250")
+
+    root = commit()
+    for launcher, tests, exit_code in ((6, 35, 1), (10, 31, 1), (6, 34, 0)):
+        (root / FILE).write_text(moved(launcher, tests))
+        (root / "launcher/a/b.py").write_text("x = 1\n" * launcher)
+        assert main(root) == exit_code
+
+
 def test_maxima_are_lowered_to_the_counts(commit: Callable[..., Path]) -> None:
     root = commit(**{"trainer/a": 8, "tests/a": 20})
     assert main(root, lower=True) == 0

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, str] = {
     "reap": "Destroy orphaned machines.",
     "config": "Show or change your settings: monthly and total budgets, the default provider.",
     "image": "Build, push, lock, verify and list the container images.",
-    "doctor": "Check this computer, your account and its key; with --rent, the live service.",
+    "doctor": "Check this computer, and each provider with your account and its key.",
     "schema": "Print the JSON Schema of job files, batch files or the --json output of a command.",
     "completion": "Print the completion script for a shell.",
     "skill": "Print a SKILL.md that tells a coding agent how to use vastrun within a limit.",
@@ -94,7 +94,6 @@ EXIT_CODES: Mapping[int, str] = {
     9: "a time or money limit was reached, or a budget has no room for a run",
     10: "unknown: a proof of success is missing, or two contradict each other",
     11: "the destruction of the machine is not confirmed; try again: vastrun resume RUN",
-    12: "doctor --rent: the live service deviates from an assumption; the report names each",
     124: "wait --timeout expired",
     130: "interrupted before anything was rented",
 }

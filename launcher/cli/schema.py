@@ -19,7 +19,6 @@ from pydantic_core import core_schema
 
 from vastrun.launcher.cli.bugreport import BugReport
 from vastrun.launcher.cli.config import SettingsDocument
-from vastrun.launcher.cli.conformance import Conformance
 from vastrun.launcher.cli.doctor import Findings
 from vastrun.launcher.cli.downloads import CheckpointExport, PullDocument
 from vastrun.launcher.cli.image import Images
@@ -54,7 +53,7 @@ DOCUMENTS: Mapping[str, tuple[type, ...]] = {
     "cost": (Costs, CostReport),
     "cost-reconcile": (ReconciliationDocument,),
     "diff": (Differences,),
-    "doctor": (Findings, Conformance),
+    "doctor": (Findings,),
     "export": (CheckpointExport,),
     "hold": (RunEndDocument,),
     "hosts": (Hosts,),

@@ -148,8 +148,6 @@ EXIT_CODE_OF: Mapping[Verdict, int] = {
 
 EXIT_TEARDOWN_NOT_CONFIRMED = 11
 """Exit code when a machine may still be rented, however the training ended."""
-EXIT_DEVIATES = 12
-"""`doctor --rent`: the live service differs from vastrun's assumptions."""
 EXIT_TIMED_OUT = 124
 """`wait --timeout` ran out; as timeout(1) does."""
 EXIT_DECLINED = 3

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
+from tests.conformance.assumptions import ASSUMPTIONS
 from tests.docs.commands import every, root
 from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import python_reference
 from vastrun.launcher.cli import EXIT_CODES
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 
 
 def commands() -> str:
@@ -32,7 +32,7 @@ def conformance() -> str:
     """Return the page that lists what vastrun assumes of Vast."""
     rows = "\n".join(f"| `{name}` | {row.text} | {row.assumed} |" for name, row in ASSUMPTIONS.items())
     intro = (
-        "The rows that `vastrun doctor --rent` compares with the live service "
+        "The rows that `python -m tests.conformance` compares with the live service "
         "([how](vast.md#does-vast-do-what-vastrun-assumes)). Those of `charge` are seen with `--settle`."
     )
     table = f"| row | of what | assumed |\n|---|---|---|\n{rows}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from tests.conformance.assumptions import Value
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock
@@ -26,7 +27,6 @@ from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 PRINTS = "print('all is well', flush=True)"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +81,8 @@ class Launch:
 class Terminal:
     """Commands typed in `folder`, with state and outputs below it."""
 
+    program: Sequence[str] = (VASTRUN,)
+
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
         self.state = folder / "state"
@@ -94,7 +96,7 @@ class Terminal:
         """The command is running; its input is not a terminal."""
         err = self.folder / f"stderr-{len(self._launches)}"
         process = subprocess.Popen(
-            [VASTRUN, *arguments],
+            [*self.program, *arguments],
             cwd=self.folder,
             env=self.variables | variables,
             stdin=subprocess.DEVNULL,

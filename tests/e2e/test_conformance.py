@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,17 +13,16 @@ from typing import Any
 import click
 import pytest
 
-from tests.e2e.conformance import DEVIATIONS, SETS, USD, Examined, honest_machines
+from tests.conformance.__main__ import command
+from tests.conformance.assumptions import ASSUMPTIONS, State, When
+from tests.conformance.examination import conformance_job, rent, settle
+from tests.conformance.examined import DEVIATIONS, SETS, USD, Examined, honest_machines
+from tests.conformance.recorder import Record, read_record, write_record
 from tests.e2e.market import LOADING
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
-from vastrun.launcher.app import App
-from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.conformance import conformance_job, rent
 from vastrun.launcher.cost.reconciliation import ROUNDED_USD
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, State
-from vastrun.launcher.providers.vast.conformance.recorder import write_record
 
 pytestmark = pytest.mark.torch
 
@@ -77,24 +77,22 @@ def test_the_command_reports_what_it_saw_and_settles_its_bill(
     rented: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(rented.folder)
-    app = App(rented.variables)
     url = f"{rented.variables['VAST_URL']}/download/2000000"
-    job = conformance_job(USD, SETS, app.now())
-    with click.Context(cli):
-        assert rent(app, job, yes=True, as_json=True, download_url=url, watch_s=2.0) == 0
-    report = json.loads(capsys.readouterr().out)
-    unsettled = {row["name"] for row in report["rows"] if row["when"] == "settle"}
-    assert {row["name"] for row in report["rows"] if row["state"] != "agrees"} == unsettled
+    job = conformance_job(USD, SETS, time.time())
+    with click.Context(command):
+        assert rent(rented.variables, job, yes=True, download_url=url, watch_s=2.0) == 0
+    [file] = rented.folder.glob("conformance-*.json")
+    open_rows = {one.name for one in read_record(file).comparisons if one.state is not State.AGREES}
+    assert open_rows == {name for name, row in ASSUMPTIONS.items() if row.when is When.SETTLE}
+    assert f"--settle {file.name}" in capsys.readouterr().out
 
-    settled = eventually(lambda: _settled(rented, report["file"]), what="the settled bill")
-    assert all(row["state"] == "agrees" for row in settled["rows"])
-    assert settled["counted_usd"] == pytest.approx(settled["billed_usd"], rel=0.03, abs=ROUNDED_USD)
+    def settled() -> Record | None:
+        code, record = settle(rented.variables, file), read_record(file)
+        return record if code == 0 and record.billed_usd else None
 
-
-def _settled(terminal: Terminal, file: str) -> dict[str, Any] | None:
-    done = terminal.type("doctor", "--settle", file, "--json")
-    report: dict[str, Any] = done.json()
-    return report if done.exit_code == 0 and report["billed_usd"] else None
+    bill = eventually(settled, what="the settled bill")
+    assert all(one.state is State.AGREES for one in bill.comparisons)
+    assert bill.counted.usd == pytest.approx(bill.billed_usd, rel=0.03, abs=ROUNDED_USD)
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)

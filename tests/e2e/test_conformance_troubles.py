@@ -1,6 +1,7 @@
-"""`vastrun doctor --rent` with the line cut, the key revoked, the launcher killed: nothing stays rented."""
+"""A conformance run with the line cut, the key revoked, the launcher killed: nothing stays rented."""
 
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conformance import SETS, USD, Examined, honest_machines
+from tests.conformance.examined import SETS, USD, Examined, honest_machines
 from tests.e2e.market import LOADING
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
@@ -17,7 +18,8 @@ from vastrun.launcher.core.errors import AuthError
 
 pytestmark = pytest.mark.torch
 
-RENT = ("doctor", "--rent", "-y", *(word for one in SETS for word in ("--set", one)))
+CONFORMANCE = (sys.executable, "-m", "tests.conformance")
+RENT = ("-y", *(word for one in SETS for word in ("--set", one)))
 BRIEF = ("--set", "limits.hours=0.007")
 """A lease of 25 s: what nobody ends is gone by then."""
 
@@ -33,7 +35,8 @@ def vast() -> Iterator[VastEmulator]:
 def test_a_launcher_that_is_killed_leaves_nothing_rented(
     seed: int, rented: Terminal, vast: VastEmulator
 ) -> None:
-    launch = rented.start(*RENT, *BRIEF)
+    rented.program = CONFORMANCE
+    launch = rented.start(*RENT, *BRIEF, PYTHONPATH=str(Path(__file__).parents[2]))
     eventually(lambda: vast.requests, what="the first request")
     time.sleep(random.Random(seed).uniform(0.5, 16.0))
     launch.kill()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.assumptions import Value
 from tests.e2e.fast_launcher import LASTS, FastLauncher, job
 from tests.e2e.market import machines
 from vastrun.launcher.core import Cost, bills
 from vastrun.launcher.core.job import Code
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
 
 LINE = {"inet_down_usd": 0.02, "inet_up_usd": 0.02, "inet_down": 80.0, "inet_up": 80.0}
 """Slow, so that a unit that is too large shows soon."""

@@ -6,9 +6,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.conformance.assumptions import ASSUMPTIONS, UNIT_SPANS, Value
+from tests.conformance.recorder import Exchange, type_of
 from tests.emulators.answers import Reply, reply, text_reply
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, UNIT_SPANS, Value
-from vastrun.launcher.providers.vast.conformance.recorder import Exchange, type_of
 
 _MADE: Mapping[str, Any] = {"null": None, "bool": False, "object": {}, "list": []}
 

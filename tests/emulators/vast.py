@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.conformance.assumptions import Value
+from tests.conformance.recorder import read_record
 from tests.emulators import ssh_servers
 from tests.emulators.answers import Reply
 from tests.emulators.api import Request, answer
@@ -28,8 +30,6 @@ from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.recorder import read_record
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -219,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=float, default=1.0, help="how fast its time passes")
     parser.add_argument("--docker", metavar="IMAGE", help="instances are containers of this image")
     parser.add_argument(
-        "--like", metavar="FILE", type=Path, help="as `vastrun doctor --rent` has seen the live service to be"
+        "--like", metavar="FILE", type=Path, help="as a conformance run has seen the live service to be"
     )
     parser.add_argument("--realistic", action="store_true", help="as slow as the real one")
     parser.add_argument("--no-rate-limits", action="store_true", help="answer however fast calls come")

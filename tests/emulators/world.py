@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.assumptions import Value
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.behaviour import Behaviour
@@ -22,7 +23,6 @@ from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.schedules import Schedules
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
 
 
 @dataclass(frozen=True, kw_only=True)

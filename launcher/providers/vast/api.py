@@ -19,8 +19,6 @@ from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
 from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
-Record = Callable[[VastCall, errors.Answer | None, float, float], None]
-"""Takes a request, its response (None without one), and the times of both."""
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
@@ -43,7 +41,6 @@ class VastApi:
         self._send_lock = threading.Lock()
         self._thread_local = threading.local()
         """Time and budget of the thread's last call."""
-        self._record: Record | None = None
         self.clock_ahead_s: float | None = None
         """Seconds by which this computer's clock was ahead of Vast's at the last answer; None: unknown."""
 
@@ -52,15 +49,9 @@ class VastApi:
         """URL of the server."""
         return self._account.server
 
-    def record(self, record: Record) -> None:
-        """Pass every response to `record` from now on."""
-        self._record = record
-
     def with_key(self, key: str) -> VastApi:
         """Return a client for another key with the same rate limits."""
-        other = VastApi(replace(self._account, key=key), self._limiter, self._clock, self._connect)
-        other._record = self._record
-        return other
+        return VastApi(replace(self._account, key=key), self._limiter, self._clock, self._connect)
 
     def once(self, *asked: VastCall, pause_s: float = 0.0) -> list[errors.Answer]:
         """Make calls of one route in one turn, `pause_s` apart, without retries.
@@ -281,9 +272,9 @@ class VastApi:
         raise errors.RejectedError(answer, call)
 
     def _exchange(self, call: VastCall) -> errors.Answer:
-        """Send a request, note the answer for this thread, and pass it to the recorder."""
+        """Send a request, and note for this thread when, and what its answer took."""
         local = self._thread_local
-        local.asked_at, answer = self._clock.now(), None
+        local.asked_at = self._clock.now()
         budget = ExchangeBudget(
             caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=errors.NoResponseError
         )
@@ -291,11 +282,7 @@ class VastApi:
             answer = self._send()(call, budget)
         finally:
             local.memory = budget.spent_memory
-            if answer is not None:
-                date = answer.headers.get("Date")
-                self.clock_ahead_s = clock_ahead_s(date, local.asked_at, self._clock.now())
-            if self._record is not None:
-                self._record(call, answer, local.asked_at, self._clock.now())
+        self.clock_ahead_s = clock_ahead_s(answer.headers.get("Date"), local.asked_at, self._clock.now())
         return answer
 
     def _send(self) -> Send:

@@ -84,7 +84,7 @@ def test_every_exit_code_that_can_happen_is_explained() -> None:
     of_errors = {kind.exit_code for kind in (VastrunError, UsageError, AuthError, NoOfferError)}
     of_runs = {*verdict.EXIT_CODE_OF.values(), verdict.EXIT_TEARDOWN_NOT_CONFIRMED}
     of_waits = {verdict.EXIT_TIMED_OUT, verdict.EXIT_INTERRUPTED, verdict.EXIT_DECLINED}
-    assert set(EXIT_CODES) == of_errors | of_runs | of_waits | {verdict.EXIT_DEVIATES}
+    assert set(EXIT_CODES) == of_errors | of_runs | of_waits
 
 
 def test_the_page_of_verdicts_explains_the_exit_codes_in_the_same_words() -> None:

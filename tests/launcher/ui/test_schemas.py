@@ -61,7 +61,7 @@ ELSEWHERE = {
     "rehearse": "tests/launcher/cli/test_rehearse.py",
     RESULT: "tests/launcher/ui/render/test_index.py",
 }
-"""Held to their schemas by other tests, which have what they need; so is `doctor --rent`."""
+"""Held to their schemas by other tests, which have what they need."""
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.recorder import Record, read_record, write_record
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.providers.vast.conformance.recorder import Record, read_record, write_record
 
 RECORD = Record(
     began_at=1.8e9,

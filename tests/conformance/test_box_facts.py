@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.core import CommandResult, Instance
-from vastrun.launcher.core.errors import BoxError
-from vastrun.launcher.decisions.offer_check import BoxHardware
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from vastrun.launcher.providers.vast.conformance.observed_vast import (
+from tests.conformance.assumptions import ASSUMPTIONS
+from tests.conformance.observed_vast import (
     ask_box,
     box_values,
     downloaded_bytes,
     hardware_values,
 )
+from vastrun.launcher.core import CommandResult, Instance
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.decisions.offer_check import BoxHardware
 
 SHA256 = "ab" * 32
 HONEST = {

@@ -15,6 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.conformance import observations
+from tests.conformance.assumptions import Value
+from tests.conformance.observations import LIST, SEARCH, ended_at, number_of
+from tests.conformance.recorder import ApiRecorder
 from vastrun.contract import layout
 from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import BoxError, HostKeyError, VastrunError
@@ -27,10 +31,6 @@ from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance import observations
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.limits import LIMITS
 
 _GPU_S, _LOGIN_S, _DOWNLOAD_S = 60.0, 20.0, 60.0
@@ -69,14 +69,13 @@ class ObservedVast:
         download_url: str = PYPI_FILE,
         watch_s: float = WATCH_S,
     ) -> None:
-        """`stopping`: returns whether the user wants the run to end."""
+        """`recorder`: of the answers to `vast`. `stopping`: returns whether the user wants the run to end."""
         self._vast, self._recorder, self._stopping = vast, recorder, stopping
         self._download_url, self._watch_s = download_url, watch_s
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
         self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
-        vast.api.record(recorder.record)
 
     @property
     def abilities(self) -> Abilities:

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.conformance import assumptions as fields
+from tests.conformance.assumptions import Value
+from tests.conformance.examination import conformance_job, record_of, settled
+from tests.conformance.observed_vast import ObservedVast
+from tests.conformance.recorder import ApiRecorder, Record
 from tests.e2e.fast_launcher import FastLauncher
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.machines import Machine, here_mb
 from vastrun.launcher.api.runs import start_run
-from vastrun.launcher.cli.conformance import conformance_job, record_of, settled
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.conformance import assumptions as fields
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Record
+from vastrun.launcher.providers.vast import VastProvider, transport
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 SETS = (
@@ -126,8 +126,9 @@ class Examined(FastLauncher):
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
-        self._provider = VastProvider(account, folder / "state", clock=self._clock)
         self._recorder = ApiRecorder()
+        connect = self._recorder.recording(transport.connect, self._clock.now)
+        self._provider = VastProvider(account, folder / "state", clock=self._clock, connect=connect)
         self._observed = ObservedVast(
             self._provider,
             self._recorder,
@@ -153,7 +154,7 @@ class Examined(FastLauncher):
         if not record.instance:
             return record
         self._clock.sleep(SETTLEMENT_S)
-        return settled(record, self._provider, self._clock.now())
+        return settled(record, self._provider, self._recorder, self._clock.now())
 
     def _services(self, provider: str, origin: Origin) -> Services:
         return replace(super()._services(provider, origin), provider=self._observed)

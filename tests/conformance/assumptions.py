@@ -1,7 +1,7 @@
 """ASSUMPTIONS: all that vastrun takes for granted of Vast's live service. The emulator reads the same table.
 
-`vastrun doctor --rent` compares each row with what the service does. To add one: a row here, how it is seen
-(`observations.py`, or `measured` by a probe), and what the emulator makes of it in
+`python -m tests.conformance` compares each row with what the service does. To add one: a row here, how it is
+seen (`observations.py`, or `measured` by a probe), and what the emulator makes of it in
 `tests/emulators/behaviour.py`.
 """
 

@@ -12,10 +12,10 @@ from email.utils import parsedate_to_datetime
 from statistics import median
 from typing import Any
 
+from tests.conformance import assumptions as table
+from tests.conformance.assumptions import Value
+from tests.conformance.recorder import ApiRecorder, Exchange, type_of
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.providers.vast.conformance import assumptions as table
-from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 
 Row = Mapping[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conformance import DEVIATIONS
-from vastrun.launcher.providers.vast.conformance import assumptions
-from vastrun.launcher.providers.vast.conformance.observations import seen_in
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
+from tests.conformance import assumptions
+from tests.conformance.examined import DEVIATIONS
+from tests.conformance.observations import seen_in
+from tests.conformance.recorder import ApiRecorder, Exchange
 
 MACHINE = "52607650"
 NONSENSE: tuple[Any, ...] = (

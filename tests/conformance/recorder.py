@@ -9,17 +9,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from tests.conformance import assumptions
 from vastrun.contract.records import Pattern, Range, parse_json, read_as, write_atomically
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance import assumptions
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
+from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
 Once = Callable[..., object]
 """`VastApi.once`: makes calls in one turn, each once."""
+Connect = Callable[[VastAccount], Send]
+EXIT_DEVIATES = 12
+"""Exit code where the live service differs from the assumptions."""
 _MAX_EXCHANGES, _MAX_WORD = 2000, 40
 HEADER: Mapping[str, Any] = {"kind": "vastrun conformance", "schema_version": 1}
 _MAX_BYTES = 1 << 20
@@ -102,6 +107,24 @@ class ApiRecorder:
                 date="" if answer is None else str(answer.headers.get("Date", ""))[:100],
             )
         )
+
+    def recording(self, connect: Connect, now: Callable[[], float]) -> Connect:
+        """Return what connects as `connect` does, and records every answer."""
+
+        def connected(account: VastAccount) -> Send:
+            send = connect(account)
+
+            def sent(call: VastCall, budget: ExchangeBudget) -> Answer:
+                asked_at, answer = now(), None
+                try:
+                    answer = send(call, budget)
+                    return answer
+                finally:
+                    self.record(call, answer, asked_at, now())
+
+            return sent
+
+        return connected
 
     def begin(self, instance_id: str, at: float | None) -> None:
         """Another machine was rented: what was measured of the one before it does not count."""
@@ -204,7 +227,7 @@ def read_record(path: Path) -> Record:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        hint = "a file that `vastrun doctor --rent` has written"
+        hint = "a file that `python -m tests.conformance` has written"
         raise UsageError(f"{path}: {error}", hint=hint) from error
 
 

@@ -1,6 +1,5 @@
 """A conformance report: which exit code it has, what its job is, how it reads."""
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,16 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.documents import hold
+from tests.conformance.__main__ import command
+from tests.conformance.assumptions import ASSUMPTIONS, Value, When
+from tests.conformance.examination import MAX_RUN_S, conformance_job, report
+from tests.conformance.recorder import Record, read_record
 from tests.emulators.vast import VastEmulator
-from tests.launcher.terminal import Terminal
-from vastrun.launcher.app import App
-from vastrun.launcher.cli import cli, conformance
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value, When
-from vastrun.launcher.providers.vast.conformance.recorder import Record, read_record
-from vastrun.launcher.ui.document import to_text
 
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
@@ -59,46 +55,31 @@ def test_the_exit_code_says_what_matters_most(made: Record, exit_code: int) -> N
 
 
 def test_the_job_holds_its_dollars_and_ends_after_ten_minutes() -> None:
-    spec = conformance.conformance_job(0.1, ["resources.regions=[US]", "resources.gpus=2"], NOW)
+    spec = conformance_job(0.1, ["resources.regions=[US]", "resources.gpus=2"], NOW)
     assert (reservation_usd(spec), spec.resources.gpus, spec.resources.regions) == (0.1, 2, ("US",))
-    assert (
-        deadline_of(spec)
-        == NOW + conformance.MAX_RUN_S
-        == datetime.fromtimestamp(NOW + conformance.MAX_RUN_S, UTC).timestamp()
-    )
-    assert spec.limits.hours * 3600 <= conformance.MAX_RUN_S
+    assert deadline_of(spec) == NOW + MAX_RUN_S == datetime.fromtimestamp(NOW + MAX_RUN_S, UTC).timestamp()
+    assert spec.limits.hours * 3600 <= MAX_RUN_S
     assert spec.train is not None
     assert spec.train.steps == 20
 
 
 def test_a_wrong_value_is_named_before_anything_is_asked_for() -> None:
     with pytest.raises(JobFileError, match=r"resources\.gpu_nam"):
-        conformance.conformance_job(0.1, ["resources.gpu_nam=X"], NOW)
+        conformance_job(0.1, ["resources.gpu_nam=X"], NOW)
 
 
 def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     made = record({**USUAL, **DEVIATES}, billed_usd=0.02)
-    text = conformance.conformance_text(made, FILE)
+    text = report(made, FILE)
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(("rests", "how")))
     assert "deviates  key.bad" in text
     assert "500 internal" in text
     assert "errors._TABLE" in text
     assert f"{len(ASSUMPTIONS) - 1} agrees, 1 deviates" in text
-    document = json.loads(to_text(conformance.Conformance.of(made, FILE)))
-    hold("doctor", document)
-    rows = {row["name"]: row for row in document["rows"]}
-    assert rows["key.bad"]["state"] == "deviates"
-    assert list(rows) == list(ASSUMPTIONS)
 
 
 def test_what_is_not_settled_says_how_to_settle_it() -> None:
-    assert "vastrun doctor --settle seen.json" in conformance.conformance_text(record(BY_RENT), FILE)
-
-
-def test_options_that_exclude_each_other_are_a_usage_error(tmp_path: Path) -> None:
-    end = Terminal(tmp_path).type("doctor", "--rent", "--settle", "seen.json")
-    assert end.exit_code == 2
-    assert "exclude each other" in end.stderr
+    assert "python -m tests.conformance --settle seen.json" in report(record(BY_RENT), FILE)
 
 
 @pytest.fixture
@@ -108,11 +89,10 @@ def vast() -> Iterator[VastEmulator]:
 
 
 def rent(vast: VastEmulator, folder: Path, *options: str, key: str | None = None) -> int:
-    """The exit code of `vastrun doctor --rent` there, in a process without a terminal."""
+    """The exit code of a conformance run there, in a process without a terminal."""
     environ = {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
     environ |= dict(vast.variables) | ({"VAST_API_KEY": key} if key is not None else {})
-    end = CliRunner().invoke(cli, ["doctor", "--rent", *options], obj=App(environ))
-    return end.exit_code
+    return CliRunner().invoke(command, options, env=environ).exit_code
 
 
 def orders(vast: VastEmulator) -> list[str]:
@@ -120,7 +100,7 @@ def orders(vast: VastEmulator) -> list[str]:
 
 
 def test_nothing_is_rented_without_the_users_word(vast: VastEmulator, tmp_path: Path) -> None:
-    assert rent(vast, tmp_path) == 2
+    assert rent(vast, tmp_path) == 130
     assert orders(vast) == []
 
 

@@ -1,18 +1,30 @@
-"""`vastrun doctor --rent` and `--settle`: compare the live service with the assumptions about it."""
+"""Examination: rents a machine on Vast, compares what is seen with the assumptions, and adds the bill."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
+import click
+
+from tests.conformance import assumptions
+from tests.conformance.observations import charges_of, number_of, seen_in
+from tests.conformance.observed_vast import WATCH_S, ObservedVast
+from tests.conformance.recorder import (
+    ApiRecorder,
+    Record,
+    read_record,
+    write_record,
+)
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.options import confirm
-from vastrun.launcher.cli.output import say, set_error_run, show
+from vastrun.launcher.cli.output import say, set_error_run
 from vastrun.launcher.commands.plan import plan_of
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Run, UserRequest, Verdict
 from vastrun.launcher.core.bills import cost_usd, counted_of, max_cost_usd
 from vastrun.launcher.core.errors import NoOfferError, UsageError, VastrunError
@@ -20,26 +32,15 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.offer_check import PYPI_FILE
-from vastrun.launcher.package_files import configs_dir
-from vastrun.launcher.ports import Provider
-from vastrun.launcher.providers.vast import VastProvider, account
-from vastrun.launcher.providers.vast.conformance import assumptions
-from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from vastrun.launcher.providers.vast.conformance.observed_vast import WATCH_S, ObservedVast
-from vastrun.launcher.providers.vast.conformance.recorder import (
-    ApiRecorder,
-    Record,
-    read_record,
-    write_record,
-)
+from vastrun.launcher.image.lock import read_lock
+from vastrun.launcher.providers.vast import VastProvider, account, transport
+from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.launcher.run_services import attempts_for
-from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, short, table
 
-_PROVIDER = "vast"
-JOB = "conformance.yaml"
+JOB = Path(__file__).with_name("job.yaml")
 MAX_RUN_S = 600.0
 """No machine is kept for longer, loading included."""
 SETTLEMENT_S = 900.0
@@ -47,11 +48,10 @@ SETTLEMENT_S = 900.0
 
 
 def rent(
-    app: App,
+    environ: Mapping[str, str],
     spec: JobSpec,
     *,
     yes: bool,
-    as_json: bool,
     download_url: str = PYPI_FILE,
     watch_s: float = WATCH_S,
 ) -> int:
@@ -59,11 +59,12 @@ def rent(
 
     `download_url`: what the machine downloads. `watch_s`: for how long a destroyed machine is watched.
     """
+    app = App(environ)
     began = app.now()
     interrupts = app.interrupts()
     recorder = ApiRecorder()
     observed = ObservedVast(
-        require_vast(app.provider(_PROVIDER)),
+        _vast_of(app, environ, recorder),
         recorder,
         lambda: interrupts.current() is not UserRequest.NONE,
         download_url=download_url,
@@ -73,12 +74,13 @@ def rent(
     run: Run | None = None
     error: VastrunError | None = None
     try:
-        plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), began, app.budgets(began))
+        plan = plan_of(spec, observed, app.ledger(), began, app.budgets(began))
         if plan.refusals:
             raise plan.refusals[0]
         offer = offer_text(plan.spec, plan.offers[0])
         limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-        confirm(f"rent {offer} to check the assumptions about Vast. {limits}", yes=yes)
+        if not yes:
+            click.confirm(f"rent {offer} to check the assumptions about Vast. {limits}", abort=True, err=True)
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
@@ -89,28 +91,36 @@ def rent(
     path = Path(f"conformance-{run.id if run else 'no-offer'}.json")
     record = record_of(recorder, run, began, app.now())
     write_record(path, record)
-    _show(record, path, as_json=as_json)
+    say(report(record, path))
     if error is not None:
         raise error
     return record.exit_code
 
 
-def settle(app: App, path: Path, *, as_json: bool) -> int:
+def settle(environ: Mapping[str, str], path: Path) -> int:
     """Add the charges to a record, and show it; return the exit code."""
-    record = settled(read_record(path), app.provider(_PROVIDER), app.now())
+    app, recorder = App(environ), ApiRecorder()
+    record = settled(read_record(path), _vast_of(app, environ, recorder), recorder, app.now())
     if record.billed_usd is not None:
         write_record(path, record)
-    _show(record, path, as_json=as_json)
+    say(report(record, path))
     if record.billed_usd is None:
         say("there is no charge for this machine yet; try again in a few minutes", err=True)
     return record.exit_code
+
+
+def _vast_of(app: App, environ: Mapping[str, str], recorder: ApiRecorder) -> VastProvider:
+    """Return the provider of the account in the environment, whose answers are recorded."""
+    connect = recorder.recording(transport.connect, app.now)
+    account, lock = VastAccount.of_environment(environ), partial(read_lock, app.image_lock)
+    return VastProvider(account, app.state, lock=lock, clock=app.provider_clock, connect=connect)
 
 
 def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tuple[Run, VastrunError | None]:
     """Drive the run to its end; return it with the error that ended it early, raised after the report."""
     run_id = app.new_id()
     with attempts_for(app, interrupts, began=began) as attempts:
-        run = start_run(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
+        run = start_run(attempts, spec, provider=VastProvider.name, run_id=run_id, out=None, parent=None)
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         try:
@@ -119,35 +129,7 @@ def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tup
             return run, error
 
 
-class Conformance(Document):
-    """The behaviour of the live service."""
-
-    exit_code: int
-    file: str
-    run: str
-    """Id of the run; empty if no offer fitted."""
-    verdict: Verdict | None
-    counted_usd: float
-    """Cost of the machine by the ledger."""
-    run_usd: float
-    """Cost of all machines of the run by the ledger."""
-    billed_usd: float | None
-    """Charges of the provider; null if not settled yet."""
-    rows: Sequence[assumptions.Comparison]
-
-    @classmethod
-    def of(cls, record: Record, path: Path) -> Conformance:
-        """Make the document of a record. `path`: its file."""
-        return cls.fill(
-            record,
-            file=str(path),
-            verdict=record.verdict or None,
-            counted_usd=record.counted.usd,
-            rows=record.comparisons,
-        )
-
-
-def conformance_text(record: Record, path: Path) -> str:
+def report(record: Record, path: Path) -> str:
     """Write a report. `path`: the file of the record."""
     rows = record.comparisons
     lines = [(one.state, one.name, short(one.assumed, 22), short(one.seen_text, 24)) for one in rows]
@@ -166,15 +148,12 @@ def conformance_text(record: Record, path: Path) -> str:
     return "\n\n".join([facts(summary), table(("", "ASSUMPTION", "ASSUMED", "SEEN"), lines), *deviations])
 
 
-def _show(record: Record, path: Path, *, as_json: bool) -> None:
-    show(Conformance.of(record, path), conformance_text(record, path), as_json=as_json)
-
-
 def _bill(record: Record, path: Path) -> str:
     if not record.instance:
         return ""
     if record.billed_usd is None:
-        return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
+        settle = f"python -m tests.conformance --settle {path}"
+        return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: {settle}"
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
 
 
@@ -193,13 +172,10 @@ def _deviation(one: assumptions.Comparison) -> str:
 
 def conformance_job(usd: float, sets: Sequence[str], now: float) -> JobSpec:
     """Return the job, with its limits. Raises JobFileError."""
-    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
-
-    path = configs_dir() / JOB
     deadline = datetime.fromtimestamp(now + MAX_RUN_S, UTC).isoformat(timespec="seconds")
     overrides = (f"limits.usd={usd!r}", f"limits.deadline='{deadline}'")
-    text = path.read_text(encoding="utf-8")
-    return load_job(text, str(path), [*overrides, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
+    text = JOB.read_text(encoding="utf-8")
+    return load_job(text, str(JOB), [*overrides, *sets], str(JOB.parent), datetime.fromtimestamp(now, UTC))
 
 
 def record_of(recorder: ApiRecorder, run: Run | None, began: float, now: float) -> Record:
@@ -224,16 +200,15 @@ def record_of(recorder: ApiRecorder, run: Run | None, began: float, now: float) 
     )
 
 
-def settled(record: Record, provider: Provider, now: float) -> Record:
+def settled(record: Record, vast: VastProvider, recorder: ApiRecorder, now: float) -> Record:
     """Return the record with what was charged for its machine by now.
 
-    Raises AuthError, ProviderError; UsageError where no machine was rented.
+    `recorder`: it records what `vast` is answered. Raises AuthError, ProviderError; UsageError where no
+    machine was rented.
     """
     if not record.instance:
-        raise UsageError(f"{record.run} rented no machine", hint="vastrun doctor --rent")
-    vast, recorder = require_vast(provider), ApiRecorder()
+        raise UsageError(f"{record.run} rented no machine", hint="python -m tests.conformance")
     recorder.begin(record.instance, record.began_at)
-    vast.api.record(recorder.record)
     charged = account.charges_of(vast.api, record.began_at, now)
     charges = [one for one in charged if one.instance_id == record.instance]
     if not charges:
@@ -254,13 +229,6 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     ratios = {name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0}
     bill = {name: value for name, value in seen_in(recorder).items() if name == "charge.fields"}
     return replace(record, billed_usd=billed_usd, seen={**record.seen, **bill, **ratios})
-
-
-def require_vast(provider: Provider) -> VastProvider:
-    """Return the provider. Raises UsageError where it is not Vast's."""
-    if not isinstance(provider, VastProvider):
-        raise UsageError(f"no assumptions are checked for {provider.name}", hint="vastrun doctor --rent")
-    return provider
 
 
 def _ratio(charged_usd: float, counted_usd: float, record: Record) -> float:
