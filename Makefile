@@ -16,7 +16,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image schemas docs format bench gpu chaos stress frameworks mlflow fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image schemas proof docs format bench gpu chaos stress frameworks mlflow fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push and lock it; first tests/
 
 schemas: $(STAMPS)/dev ## Write the schemas of files and of --json to build/schemas, and the parts of pages that come from the code
 	$(BIN)/python -m tests.schemas
+
+proof: $(STAMPS)/trainer ## Compute the floors of docs/evaluation.md once more, and compare two digits of each
+	$(BIN)/python -m benchmarks.equal_time --proof
 
 docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
 	@$(BIN)/python -m mkdocs build --quiet --strict

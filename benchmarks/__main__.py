@@ -17,7 +17,6 @@ from functools import partial
 from benchmarks import (
     batch,
     chaos,
-    checkpoints,
     estimate,
     machine,
     release,
@@ -35,7 +34,6 @@ RUNS: dict[str, Run] = {
     "startup": startup.run,
     **{name: partial(throughput.run, name) for name in throughput.SETUPS},
     "short-job": short_job.run,
-    "checkpoints": checkpoints.run,
     "snapshots": snapshots.run,
     "release": release.run,
     "batch": batch.run,

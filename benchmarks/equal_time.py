@@ -1,12 +1,13 @@
 """The errors that our operators and their rivals come to in equal time of one core.
 
     python -m benchmarks.equal_time                     # computes the cells that are missing
-    python -m benchmarks.equal_time --again burgers fno 60 2024    # computes a cell once more, beside its row
+    python -m benchmarks.equal_time --again burgers fno 2024    # computes a cell once more, beside its row
+    python -m benchmarks.equal_time --proof             # computes the floors once more, beside their rows
 
 Every model is tuned for each task on data that no other cell has: the same number of candidates, drawn from
-the model's space, and the same time. Then it is trained for each seed, of data and weights, and each mark of
-time, from new weights and with a schedule that ends there. The time is that of the process. `make schemas`
-writes the tables of docs/evaluation.md from the cells alone.
+the model's space, and the same time. Then it is trained for each seed, of data and weights, from new weights
+and with a schedule that ends with its time, which is that of the process. `make schemas` writes the tables of
+docs/evaluation.md from the cells alone.
 """
 
 import argparse
@@ -17,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,15 @@ import torch
 from benchmarks import race
 from benchmarks.machine import commit, processor
 from benchmarks.race import Candidate, Errors, Racer, errors, search
-from benchmarks.rivals import SHARED, SPACES, TASKS, Sets, candidates, load
+from benchmarks.rivals import ALL, BY_HAND, REAL, SHARED, SOLVED, SPACES, TASKS, Sets, candidates, load
 from vastrun.contract.scores import FLOORS
 from vastrun.trainer.evaluation import predictors
 
 ROOT = Path(__file__).parents[1]
 CELLS = ROOT / "docs" / "assets" / "equal-time.jsonl"
-BEGIN, END = "<!-- from docs/assets/equal-time.jsonl -->\n", "<!-- end of the table -->\n"
-MARKS = (15, 60)
-"""Seconds of the trainings."""
+_BEGIN, _END = "<!-- {}, from docs/assets/equal-time.jsonl -->\n", "<!-- end of the table -->\n"
+SECONDS, REAL_S = 60, 600
+"""Seconds of a training, and of one on a grid as users have them."""
 SEEDS = (2022, 2023, 2024, 2025, 2026)
 """Of the data; the weights of a training have the seed's last two digits."""
 _TRIED, _FIRST_S = 8, 4.0
@@ -47,6 +47,14 @@ _NAMES = {
     "unets:WarpUNet": "warping U-Net",
     "transformer:Transformer": "transformer",
 }
+_FLOORS = {
+    "nearest": "nearest",
+    "interpolation": "interpolation",
+    "linear_map": "linear map",
+    "solver_half": "solver: half",
+    "solver_quarter": "a quarter",
+    "solver_eighth": "an eighth",
+}
 Row = dict[str, Any]
 
 
@@ -54,16 +62,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.equal_time")
     parser.add_argument("--cells", type=Path, default=CELLS, help="file of cells (%(default)s)")
     parser.add_argument("--data", type=Path, default=ROOT / "build" / "equal-time", help="folder of data")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=ALL, default=list(ALL))
     parser.add_argument("--models", nargs="+", choices=SPACES, default=list(SPACES))
-    parser.add_argument("--again", nargs=4, metavar=("TASK", "MODEL", "SECONDS", "SEED"))
+    parser.add_argument("--again", nargs=3, metavar=("TASK", "MODEL", "SEED"))
+    parser.add_argument("--proof", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    reader = partial(load, folder=options.data, device=torch.device("cpu"))
+    reader, rows = partial(load, folder=options.data, device=torch.device("cpu")), read(options.cells)
+    if options.proof:
+        raise SystemExit(_differing_floors(rows, reader))
     if options.again:
-        task, model, seconds, seed = options.again
-        key = {"task": task, "model": model, "seconds": int(seconds), "data_seed": int(seed)}
-        [row] = _of(read(options.cells), "training", **key)
+        task, model, seed = options.again
+        row = next(_of(rows, "training", task=task, model=model, data_seed=int(seed), by_hand=None))
         anew = _training(reader(task, seed=int(seed)), row, Candidate(**row["candidate"]))
         print(f"recorded {row['test']}\nagain    {anew['test']}")
         return
@@ -76,18 +86,46 @@ def main() -> None:
             print({name: row[name] for name in (*key, "test", "best") if name in row}, flush=True)
 
 
+def _differing_floors(rows: Sequence[Row], reader: Any) -> int:
+    """Compute the floors of the first seed once more; return how many differ in two digits."""
+    differing = 0
+    for row in _of(rows, "floors", data_seed=SEEDS[0]):
+        if row["task"] in REAL:
+            continue
+        for name, parts in _floors(reader(row["task"], seed=SEEDS[0]))["floors"].items():
+            for part, scores in parts.items():
+                then, now = row["floors"][name][part]["nrmse"], scores["nrmse"]
+                differing += f"{then:.1e}" != f"{now:.1e}"
+                print(f"{row['task']:20} {part:7} {name:15} {now:.2g}, recorded {then:.2g}", flush=True)
+    return differing
+
+
 def read(path: Path) -> list[Row]:
     """Return the cells of a file; none when there is no file yet."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _keys(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield the keys of all cells that are asked for, the longest trainings first, a seed after the other."""
-    each = [{"task": task, "model": model} for task in options.tasks for model in options.models]
+    """Yield the keys of all cells that are asked for, a seed after the other."""
+    tasks = [task for task in TASKS if task in options.tasks]
+    each = [{"task": task, "model": model} for task in tasks for model in options.models]
     yield from ({"kind": "tuning", **key} for key in each)
-    for mark, seed in product(reversed(MARKS), SEEDS):
-        yield from ({"kind": "floors", "task": task, "data_seed": seed} for task in options.tasks)
-        yield from ({"kind": "training", **key, "seconds": mark, "data_seed": seed} for key in each)
+    for seed in SEEDS:
+        yield from ({"kind": "floors", "task": task, "data_seed": seed} for task in tasks)
+        timed = {"kind": "training", "seconds": SECONDS, "data_seed": seed, "by_hand": None}
+        yield from ({**timed, **key} for key in each)
+        yield from _by_hand(tasks, options.models, SECONDS, seed)
+    others = [task for task in (*SOLVED, *REAL) if task in options.tasks]
+    yield from ({"kind": "floors", "task": task, "data_seed": SEEDS[0]} for task in others)
+    yield from _by_hand([task for task in others if task in REAL], options.models, REAL_S, SEEDS[0])
+
+
+def _by_hand(tasks: Sequence[str], models: Sequence[str], seconds: int, seed: int) -> Iterator[Row]:
+    for task in tasks:
+        for one in BY_HAND.get(task, ()):
+            if one.model in models:
+                key = {"task": task, "model": one.model, "seconds": seconds, "data_seed": seed}
+                yield {"kind": "training", **key, "by_hand": str(one)}
 
 
 def _of(rows: Sequence[Row], kind: str, **key: Any) -> Iterator[Row]:
@@ -103,6 +141,9 @@ def _computed(rows: Sequence[Row], key: Row, reader: Any) -> Row:
     sets = reader(task, seed=key["data_seed"])
     if key["kind"] == "floors":
         return _floors(sets)
+    if key["by_hand"]:
+        [candidate] = (one for one in BY_HAND[task] if str(one) == key["by_hand"])
+        return _training(sets, key, candidate)
     [tuned] = _of(rows, "tuning", task=task, model=key["model"])
     return _training(sets, key, Candidate(**tuned["best"]))
 
@@ -144,7 +185,7 @@ def _floors(sets: Sets) -> Row:
         name: {part: _scores(errors(predict, test)) for part, test in sets.tests.items()}
         for name, predict in known.items()
     }
-    return {"floors": found, **_data(sets)}
+    return {"floors": found, "one_parameter": prior.one_parameter, **_data(sets)}
 
 
 def _data(sets: Sets) -> Row:
@@ -172,41 +213,71 @@ def _number(value: float) -> float | None:
 
 def written(page: str) -> str:
     """Return the page with the tables as the cells say."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + "\n".join(lines(read(CELLS))) + "\n" + END + rest.partition(END)[2]
+    rows = read(CELLS)
+    tables = {"floors": _floors_table(rows), "rivals": _rivals(rows), "sizes": _sizes(rows)}
+    for name, lines in tables.items():
+        before, begin, rest = page.partition(_BEGIN.format(name))
+        page = before + begin + "\n".join(lines) + "\n" + _END + rest.partition(_END)[2]
+    return page
 
 
-def lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of the page: a table for each task, then the spaces."""
-    marks = [mark for mark in MARKS if any(_of(rows, "training", seconds=mark))]
+def _floors_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each task and part of its test set, of the first seed."""
+    yield f"\n{_line('task', *_FLOORS.values())}\n|---|{'--:|' * len(_FLOORS)}"
+    for task in (*TASKS, *SOLVED):
+        for row in _of(rows, "floors", task=task, data_seed=SEEDS[0]):
+            for part in next(iter(row["floors"].values())):
+                usual = ", a one-parameter set" if row.get("one_parameter") else ""
+                of = ", unseen" if part == "unseen" else usual
+                found = (row["floors"].get(name, {}).get(part) for name in _FLOORS)
+                yield _line(task + of, *("-" if one is None else f"{one['nrmse']:.2g}" for one in found))
+    yield ""
+
+
+def _rivals(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table for each task, then the spaces."""
     for task in TASKS:
-        known = list(_of(rows, "floors", task=task))
-        titles = [*(f"{mark} s" for mark in marks), "VRMSE", "unseen", "ms", "steps", "parameters"]
-        yield f"\n{_line(task, 'seeds', *titles, 'tuned to')}"
-        yield "|---|--:|" + "--:|" * len(titles) + "---|"
-        for name in known[0]["floors"] if known else ():
-            floors = [row["floors"][name] for row in known]
-            cells = [_shown(floors, "test"), _shown(floors, "test", "vrmse"), _shown(floors, "unseen")]
-            yield _line(FLOORS[name], len(floors), *[""] * (len(marks) - 1), *cells, _ms(floors), "", "", "")
-        for model, name in _NAMES.items():
-            by_mark = [list(_of(rows, "training", task=task, model=model, seconds=mark)) for mark in marks]
-            if not (last := by_mark[-1]):
-                continue
-            cells = [*(_shown(each, "test") for each in by_mark), _shown(last, "test", "vrmse")]
-            steps = round(statistics.mean(row["steps"] for row in last))
-            told = [_ms(last), steps, f"{last[0]['parameters']:,}", Candidate(**last[0]["candidate"])]
-            yield _line(name, len(last), *cells, _shown(last, "unseen"), *told)
+        yield from _table(rows, task, SECONDS)
     tried = {len(row["tried"]) for row in _of(rows, "tuning")}
     yield f"\nTuned among {', '.join(map(str, tried))} candidates of each model, drawn from these values:\n"
     yield "| model | values |\n|---|---|"
     for model, name in _NAMES.items():
         if tuning := next(_of(rows, "tuning", model=model), None):
-            yield _line(
-                name, "; ".join(f"{key} {', '.join(map(str, of))}" for key, of in tuning["space"].items())
-            )
+            values = (f"{key} {', '.join(map(str, of))}" for key, of in tuning["space"].items())
+            yield _line(name, "; ".join(values))
     places = Counter((row["processor"], row["commit"]) for row in rows)
     told = (f"{count} on {where}, commit `{code}`" for (where, code), count in sorted(places.items()))
     yield f"\nCells: {'; '.join(told)}.\n"
+
+
+def _sizes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table for each grid as users have them."""
+    for task in REAL:
+        yield from _table(rows, task, REAL_S)
+    yield ""
+
+
+def _table(rows: Sequence[Row], task: str, seconds: int) -> Iterator[str]:
+    if not (known := list(_of(rows, "floors", task=task))):
+        return
+    titles = [f"{seconds} s", "VRMSE", "unseen", "ms", "steps", "parameters"]
+    yield f"\n{_line(task, 'seeds', *titles, 'tuned to')}"
+    yield "|---|--:|" + "--:|" * len(titles) + "---|"
+    for name in known[0]["floors"]:
+        floors = [row["floors"][name] for row in known]
+        yield _line(FLOORS[name], len(floors), *_cells(floors), "", "", "")
+    for model, name in _NAMES.items():
+        trained = list(_of(rows, "training", task=task, model=model, seconds=seconds))
+        for hand in dict.fromkeys(row.get("by_hand") for row in trained):
+            found = [row for row in trained if row.get("by_hand") == hand]
+            steps = round(statistics.mean(row["steps"] for row in found))
+            told = [steps, f"{found[0]['parameters']:,}", Candidate(**found[0]["candidate"])]
+            yield _line(f"{name}, by hand" if hand else name, len(found), *_cells(found), *told)
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    ms = f"{statistics.median(row['test']['ms'] for row in rows):.2g}"
+    return [_shown(rows, "test"), _shown(rows, "test", "vrmse"), _shown(rows, "unseen"), ms]
 
 
 def _line(*cells: object) -> str:
@@ -224,10 +295,6 @@ def _shown(rows: Sequence[Mapping[str, Any]], part: str, score: str = "nrmse") -
     digits = max(0, 2 - math.floor(math.log10(mean)))
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{mean:.{digits}f}{spread}"
-
-
-def _ms(rows: Sequence[Mapping[str, Any]]) -> str:
-    return f"{statistics.median(row['test']['ms'] for row in rows):.2g}"
 
 
 if __name__ == "__main__":
