@@ -61,8 +61,21 @@ SPACES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 """Values that are tried, by model and key. `patches`: how many there are along an axis."""
 
 
-BY_HAND: Mapping[str, tuple[Candidate, ...]] = {}
-"""What hand tuning found, by task: the same number of tries for each model, on data that no cell has."""
+def _by_hand(model: str, optimiser: str, batch: int, **options: int) -> Candidate:
+    return Candidate(model=model, optimiser=optimiser, batch=batch, options=options)
+
+
+BY_HAND: Mapping[str, tuple[Candidate, ...]] = {
+    "burgers": (
+        _by_hand("spectral", "muon 0.005", 16, dim=32, depth=4, modes=16, points=32),
+        _by_hand("fno", "muon 0.015", 16, dim=16, depth=4, modes=32),
+    ),
+    "reaction_diffusion": (
+        _by_hand("spectral", "muon 0.015", 32, dim=16, depth=3, modes=32, points=64),
+        _by_hand("fno", "muon 0.03", 32, dim=16, depth=3, modes=32),
+    ),
+}
+"""The best of eight or nine tries by hand of 60 s each, on data that no cell has, by task."""
 
 
 def candidates(task: str, model: str, count: int) -> list[Candidate]:
