@@ -145,11 +145,9 @@ class HeldBox:
     def read(cls, box: Path) -> HeldBox | None:
         """Read the record; None when the machine is not held yet. Raises ValueError when it is malformed."""
         try:
-            found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
+            return read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        assert isinstance(found, cls)
-        return found
 
     def write(self, box: Path) -> None:
         """Write the record. Raises OSError."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
@@ -113,8 +112,7 @@ class Launch:
         spare = spare_agent_pid(self.box)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
         try:
-            text = (self.box / layout.AGENT).read_text(encoding="utf-8")
-            return cast(AgentRecord, read_json(AgentRecord, text))
+            return read_json(AgentRecord, (self.box / layout.AGENT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
@@ -123,7 +123,7 @@ def _next_request() -> LaunchRequest:
         if not more:
             os._exit(0)
         line += more
-    return cast(LaunchRequest, read_json(LaunchRequest, line))
+    return read_json(LaunchRequest, line)
 
 
 def _box() -> Path:

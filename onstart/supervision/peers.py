@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.contract.records import read_json
 from vastrun.onstart.nodes import ThisNode
@@ -72,7 +72,7 @@ class _Connection:
             self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
             for message in whole:
-                yield cast(NodeState, read_json(NodeState, message))
+                yield read_json(NodeState, message)
             if len(self._partial) > (_MAX_FIRST_LINE_BYTES if self.node is None else _MAX_LINE_BYTES):
                 raise ValueError("a message without an end")
 

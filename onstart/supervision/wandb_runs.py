@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import unquote
 
 from vastrun.contract import layout
@@ -167,7 +167,7 @@ def _finish(
         with suppress(subprocess.TimeoutExpired):
             process.wait(TIMEOUT_S)
     try:
-        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, 1 << 14)))
+        return read_json(dict[str, str], read_small(report, 1 << 14))
     except (OSError, ValueError):
         return {}
     finally:

@@ -88,11 +88,9 @@ class SnapshotState:
     def of(cls, checkpoint: Path) -> SnapshotState:
         """Read the state of a snapshot. One that cannot be read has no files of a program."""
         try:
-            state = read_json(cls, read_small(checkpoint / STATE, 32 << 20))
+            return read_json(cls, read_small(checkpoint / STATE, 32 << 20))
         except (OSError, ValueError):
             return cls()
-        assert isinstance(state, cls)
-        return state
 
 
 class DamagedError(Exception):
@@ -226,7 +224,7 @@ def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
 
 def read_manifest(checkpoint: Path, step: int) -> Manifest:
     """Read the manifest of a checkpoint of that step. Raises OSError; ValueError; DamagedError."""
-    manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
     if manifest.step != step:
         raise DamagedError(f"{checkpoint.name} has a manifest of step {manifest.step}")
     if not manifest.files:

@@ -126,11 +126,9 @@ class Job:
     def read(cls, box: Path) -> Job:
         """Read `job.json` in the folder of the box. Raises OSError; ValueError when it is not a job."""
         try:
-            job = read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
+            return read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
         except RecordError as error:
             raise ValueError(f"{layout.JOB} is not a job: {error}") from error
-        assert isinstance(job, cls)
-        return job
 
     @property
     def restart_limits(self) -> Mapping[str, int]:

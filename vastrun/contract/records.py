@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 _MAX_INTEGER = 2**53
 """Integers up to this value are exact for every JSON parser, and fit into any database."""
@@ -26,6 +26,7 @@ _MAX_SHOWN_CHARS = 40
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 """`Union[A, B]`, and since Python 3.10 `A | B`."""
 
+_T = TypeVar("_T")
 Reader = Callable[[Any], Any]
 _Limit = tuple[str, Callable[[Any, Any], bool], str]
 
@@ -82,9 +83,10 @@ class FileName:
     """A constraint in `Annotated[str, ...]`: a file name, decoded by `os.fsdecode` where it is not UTF-8."""
 
 
-def read_json(kind: Any, text: str | bytes) -> Any:
+def read_json(kind: type[_T], text: str | bytes) -> _T:
     """Parse `text` as JSON and convert it to `kind`. Raises RecordError."""
-    return read_as(kind, parse_json(text))
+    found: _T = read_as(kind, parse_json(text))
+    return found
 
 
 def as_json(record: Any) -> str:
