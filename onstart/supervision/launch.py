@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.launch_agent import AgentRecord
 from vastrun.onstart.supervision.processes import kill_descendants, send, stop_signal_targets
 from vastrun.onstart.supervision.progress import pid_of
@@ -153,9 +154,7 @@ def first_start(box: Path, world_size: int) -> Start:
 
 def spare_agent_pid(box: Path) -> int | None:
     """Return the pid of the process that waits to be the next agent, which the last agent wrote."""
-    with contextlib.suppress(OSError, ValueError):
-        return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
-    return None
+    return number_in(box / layout.SPARE_AGENT)
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision import core_file
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stacks import main_thread, top_frame

@@ -16,7 +16,7 @@ from vastrun.contract.heartbeat import Beat, read_beat
 from vastrun.contract.outcome import IdleGpus
 from vastrun.contract.records import write_json
 from vastrun.contract.stages import finished_steps
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision.processes import innermost_program
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stall import RankProgress

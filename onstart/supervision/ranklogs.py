@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.secrets import hide_in_command
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 
 _MAX_CHARACTERS = 300
 """Maximum length of one line; the log has the whole line."""

@@ -33,7 +33,8 @@ from vastrun.contract.checkpoint_folder import (
 from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
-from vastrun.contract.records import parse_json, read_small, write_json
+from vastrun.contract.records import write_json
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.download_order import download_order, named_files
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,
@@ -366,10 +367,7 @@ class Snapshots:
         return max(named, max([*steps, self._step]) + 1)
 
     def _reported_step(self) -> int:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            step = parse_json(read_small(self.box / layout.STATUS, _CHUNK))["step"]
-            return step if isinstance(step, int) else 0
-        return 0
+        return number_in(self.box / layout.STATUS, "step") or 0
 
     def _remove_overwritten(self, files: Files) -> None:
         """Remove snapshots with links to files that the program overwrote in place since."""
