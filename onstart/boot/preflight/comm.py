@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -29,33 +29,25 @@ RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - eval
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommSettings:
-    """Settings for the communication of the ranks, with the timeout of their test."""
-
-    env: dict[str, str] = field(default_factory=dict)
-    limit_s: float
-    """Seconds for the all-reduce, counted from when all ranks are ready."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class CommTrial:
-    """The result of a test of settings."""
+    """The result of a test of settings, which are variables of the ranks."""
 
-    env: dict[str, str]
+    env: Mapping[str, str]
     fault: str | None
     gb_per_s: float | None
 
 
 # Where GPUs cannot reach each other's memory, by a fault of the board or its settings, NCCL hangs or returns
 # wrong sums. Then it has to copy through shared memory, or else through sockets.
-SETTINGS = {
-    "gloo": (CommSettings(limit_s=30.0),),
+SETTINGS: Mapping[str, tuple[tuple[Mapping[str, str], float], ...]] = {
+    "gloo": (({}, 30.0),),
     "nccl": (
-        CommSettings(limit_s=25.0),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+        ({}, 25.0),
+        ({"NCCL_P2P_DISABLE": "1"}, 12.0),
+        ({"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, 12.0),
     ),
 }
+"""Variables to try, each with the seconds for the all-reduce, counted from when all ranks are ready."""
 START_S = 60.0
 """Timeout for the start of CUDA and the process group, which takes long on a slow machine with good links."""
 _MIN_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
@@ -67,21 +59,14 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
     Returns the step's exit status; `run/preflight.json` records all trials.
     """
-    name = f"all-reduce {ranks} ranks {backend}"
-
-    def run_trial(settings: CommSettings) -> CommTrial:
-        forked = run_forked(
-            partial(all_reduce, backend, START_S + settings.limit_s),
-            ranks,
-            settings.env,
-            settings.limit_s,
-            start_s=START_S,
-        )
-        return evaluate_trial(settings, forked, min_gb_per_s=_MIN_GB_PER_S[backend])
-
-    trials = try_settings(SETTINGS[backend], run_trial)
-    for trial in trials:
+    name, trials = f"all-reduce {ranks} ranks {backend}", list[CommTrial]()
+    for env, limit_s in SETTINGS[backend]:
+        work = partial(all_reduce, backend, START_S + limit_s)
+        trial = try_settings(work, ranks, env, limit_s, min_gb_per_s=_MIN_GB_PER_S[backend])
+        trials.append(trial)
         print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        if trial.fault is None:
+            break
     # Also when no settings work: the record has the fault of each.
     env = {} if trials[-1].fault else trials[-1].env
     tried = [asdict(trial) for trial in trials]
@@ -90,23 +75,14 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
 
 def try_settings(
-    settings_list: Sequence[CommSettings], run_trial: Callable[[CommSettings], CommTrial]
-) -> list[CommTrial]:
-    """Try the settings in order until some work, which are the last."""
-    trials: list[CommTrial] = []
-    for settings in settings_list:
-        trials.append(run_trial(settings))
-        if trials[-1].fault is None:
-            break
-    return trials
-
-
-def evaluate_trial(settings: CommSettings, forked: ForkedRanks, *, min_gb_per_s: float) -> CommTrial:
-    """Evaluate the ends of the ranks under these settings."""
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, min_gb_per_s: float = 0.0
+) -> CommTrial:
+    """Run ranks with these settings, and evaluate their ends."""
+    forked = run_forked(work, ranks, env, limit_s, start_s=START_S)
     fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
     if fault is None and forked.figure is not None and forked.figure < min_gb_per_s:
         fault = f"only {forked.figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
-    return CommTrial(env=settings.env, fault=fault, gb_per_s=forked.figure)
+    return CommTrial(env=env, fault=fault, gb_per_s=forked.figure)
 
 
 def _line(name: str, trial: CommTrial, megabytes: int) -> str:
@@ -186,7 +162,7 @@ class ForkedRanks:
 
 
 def run_forked(
-    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float
 ) -> ForkedRanks:
     """Fork ranks that run `work` with `env` in their environment; kill them at the timeout.
 
@@ -196,13 +172,17 @@ def run_forked(
         folder = Path(name)
         pids = {rank: _fork_rank(work, rank, ranks, env, folder) for rank in range(ranks)}
         faults: dict[int, str] = {}
-        late = set() if start_s is None else _late(pids, faults, folder, start_s)
-        if late:
-            faults |= _kill_all({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
-            _kill_all({rank: pid for rank, pid in pids.items() if rank not in late}, "")
-        else:
+
+        def late() -> set[int]:
+            return {rank for rank in pids if not _ready(rank, folder).exists()}
+
+        _wait(pids, faults, start_s, until=lambda: bool(faults) or not late())
+        blamed, why = late(), f"was not ready within {start_s:.0f} s"
+        if faults or not blamed:
             _wait(pids, faults, limit_s)
-            faults |= _kill_all(pids, f"did not end within {limit_s:.0f} s")
+            blamed, why = set(pids), f"did not end within {limit_s:.0f} s"
+        killed = _kill_all(pids, why)
+        faults |= {rank: killed[rank] for rank in blamed}
         figure = folder / "figure"
         return ForkedRanks(faults=faults, figure=float(figure.read_text()) if figure.exists() else None)
 
@@ -214,16 +194,6 @@ def report_ready(rank: int, folder: Path) -> None:
 
 def _ready(rank: int, folder: Path) -> Path:
     return folder / f"ready-{rank}"
-
-
-def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: float) -> set[int]:
-    """Wait until all ranks are ready or one has failed; return those that were not ready in time."""
-
-    def waited_for() -> set[int]:
-        return {rank for rank in pids if not _ready(rank, folder).exists()}
-
-    _wait(pids, faults, start_s, until=lambda: bool(faults) or not waited_for())
-    return set() if faults else waited_for()
 
 
 def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:

@@ -22,7 +22,7 @@ from tests.programs import described, program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.onstart.boot.preflight.comm import ForkedRanks, report_ready, run_forked
+from vastrun.onstart.boot.preflight.comm import CommTrial, ForkedRanks, report_ready, run_forked, try_settings
 from vastrun.onstart.boot.preflight.machine import JobNeeds, Machine, faults_of, version_fault, warnings
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.job.config import TrainConfig
@@ -33,10 +33,9 @@ GPU = Gpu(
     name="NVIDIA H200",
     memory_mib=143771,
     driver="570.86.15",
-    bus_id="00000000:3B:00.0",
     ecc_errors=0,
 )
-PAIR = (GPU, replace(GPU, index=1, bus_id="00000000:5E:00.0"))
+PAIR = (GPU, replace(GPU, index=1))
 GOOD = Machine(
     cpu="CPU",
     shm_mib=8192,
@@ -157,25 +156,15 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from vastrun.onstart.boot.preflight.comm import CommSettings, CommTrial, evaluate_trial, try_settings
-
     def work(rank: int, ranks: int, folder: Path) -> float | None:
+        report_ready(rank, folder)
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
             time.sleep(60)
         return 7.5
 
-    def run_trial(settings: CommSettings) -> CommTrial:
-        return evaluate_trial(settings, run_forked(work, 2, settings.env, settings.limit_s), min_gb_per_s=0.5)
-
-    ways = [
-        CommSettings(limit_s=2),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30),
-        CommSettings(env={"A": "B"}, limit_s=30),
-    ]
-    assert try_settings(ways, run_trial) == [
-        CommTrial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
-        CommTrial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
-    ]
+    hangs, talks = try_settings(work, 2, {}, 2), try_settings(work, 2, {"NCCL_P2P_DISABLE": "1"}, 30)
+    assert hangs == CommTrial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5)
+    assert talks == CommTrial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5)
 
 
 def test_a_slow_start_is_no_fault_of_the_links(tmp_path: Path) -> None:
@@ -207,13 +196,9 @@ def test_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from vastrun.onstart.boot.preflight.comm import CommSettings, evaluate_trial
-
-    settings = CommSettings(limit_s=1)
-    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=0.01), min_gb_per_s=0.5).fault == (
-        "only 0.01 GB/s, expected at least 0.5"
-    )
-    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=None), min_gb_per_s=0.5).fault is None
+    slow = try_settings(lambda *_: 0.01, 1, {}, 30, min_gb_per_s=0.5)
+    assert slow.fault == "only 0.01 GB/s, expected at least 0.5"
+    assert try_settings(lambda *_: None, 1, {}, 30, min_gb_per_s=0.5).fault is None
 
 
 @pytest.mark.torch
