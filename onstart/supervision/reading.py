@@ -25,7 +25,8 @@ from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
 from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
-from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
+from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 from vastrun.onstart.supervision.xids import watch_xids
@@ -86,7 +87,7 @@ class MachineReadings:
         return MachineReading(
             at=time.time(),
             file_systems=tuple(self._disks.values()),
-            memory=str(memory_use(self._box) or ""),
+            memory=memory_use(self._box),
             memory_killed=self._kills.has_any,
             memory_killed_at=self._kills.last_at,
             gpu_faults=tuple(new_faults) if _GPUS in now else None,
