@@ -14,6 +14,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.nodes import ThisNode, network_environment
+from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import CoreTrimmer
@@ -21,8 +22,7 @@ from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, lef
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
-from vastrun.onstart.supervision.node_state import NodeState
-from vastrun.onstart.supervision.peers import Peers
+from vastrun.onstart.supervision.peers import NodeState, Peers
 from vastrun.onstart.supervision.processes import ranks_below, reap_orphans
 from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
 from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
@@ -220,17 +220,15 @@ class Watch:
             name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
             return self._lasted(name, limit_s)
         # Last: ranks that wait for a failed rank do not hang.
-        return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
+        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
+        is_stalled = self.peers.stalled or stall.stalled(observable, self.job)
+        return is_stalled and self._record_hang(ranks_progress)
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""
         ranks = self.peers.this_node.ranks(self.launch.world_size)
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
-
-    def _stalled(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
-        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
-        return self.peers.stalled or stall.stalled(observable, stall.StallLimits.of_job(self.job))
 
     def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
@@ -257,8 +255,7 @@ class Watch:
         return self._kill()
 
     def _stack(self, rank: int) -> tuple[StackFrame, ...]:
-        path = self.box / layout.STACKS / f"rank-{rank}.txt"
-        return main_thread(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ()
+        return main_thread(read_text(self.box / layout.STACKS / f"rank-{rank}.txt"))
 
     def _kill(self) -> bool:
         self.launch.kill_ranks()
