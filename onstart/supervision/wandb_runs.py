@@ -27,8 +27,10 @@ from vastrun.contract.run_module import module_command
 from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
+from vastrun.onstart.supervision.processes import start_logged
 from vastrun.onstart.supervision.wandb_file import WandbFile
 
+WANDB_LOG = f"{layout.RAW_LOGS}/wandb.log"
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
 _MAX_NAME = 128
@@ -154,18 +156,9 @@ def _finish(
     named = [{"id": run.id, "entity": run.entity, "project": run.project} for run in runs]
     report = box / layout.RUN / ".wandb-ended.json"
     command = module_command("vastrun.onstart.supervision.finish_runs")
-    with suppress(OSError), (box / layout.RAW_LOGS / "wandb.log").open("ab") as log:
-        process = subprocess.Popen(
-            [runs[0].python(), *command[1:], str(exit_code), json.dumps(named), str(report)],
-            cwd=box,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(TIMEOUT_S)
+    words = (runs[0].python(), *command[1:], str(exit_code), json.dumps(named), str(report))
+    with suppress(OSError, subprocess.TimeoutExpired):
+        start_logged(words, box / WANDB_LOG, environment, cwd=box).wait(TIMEOUT_S)
     try:
         return read_json(dict[str, str], read_small(report, 1 << 14))
     except (OSError, ValueError):
