@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def entries(text: str) -> dict[str, str]:
 
 def missing(pinned: dict[str, str]) -> dict[str, str]:
     """Return the packages of which this Python has no version."""
-    return {name: block for name, block in pinned.items() if not _is_here(name)}
+    return {name: block for name, block in pinned.items() if not any(distributions(name=name))}
 
 
 def install(blocks: Iterable[str]) -> int:
@@ -73,14 +73,6 @@ def install(blocks: Iterable[str]) -> int:
 def _named(names: Collection[str]) -> str:
     first = ", ".join(list(names)[:_MAX_NAMES])
     return first if len(names) <= _MAX_NAMES else f"{first} and {len(names) - _MAX_NAMES} more"
-
-
-def _is_here(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

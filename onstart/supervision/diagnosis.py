@@ -323,15 +323,12 @@ def first_failure(ends: Sequence[TimedRankEnd], killed: Collection[int]) -> Time
     """
     failed = [dated for dated in ends if dated.failed]
     own = [d for d in failed if not (d.end.exit_code is None or _was_ended(d.end, killed))]
-    return min(own or failed, key=_failure_order, default=None)
 
+    def order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
+        # Connections break after their cause, and a rank that received SIGTERM stops the others.
+        return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
 
-def _failure_order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
-    """Return a sort key of failures, the first one lowest.
-
-    Connections break after their cause, and a rank that received SIGTERM stops the others.
-    """
-    return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
+    return min(own or failed, key=order, default=None)
 
 
 def mark_ended_by_us(

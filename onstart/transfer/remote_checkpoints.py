@@ -82,7 +82,8 @@ class RemoteCheckpoints:
     def _place(self, path: str) -> str:
         """Return the full path of a file to be written, in a folder that exists."""
         target = f"{self.root}/{path}"
-        if _OBJECT_STORES.isdisjoint(self._protocols()):
+        protocols = self.files.protocol
+        if _OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
         return target
 
@@ -102,10 +103,6 @@ class RemoteCheckpoints:
 
     def remove(self, name: str) -> None:
         self.files.rm(f"{self.root}/{name}", recursive=True)
-
-    def _protocols(self) -> tuple[str, ...]:
-        protocol = self.files.protocol
-        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def step_of(name: str) -> int:

@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -132,11 +132,8 @@ def _reader_of(kind: Any) -> Reader:
     if origin is typing.Annotated:
         return _annotated_reader(args[0], kind.__metadata__)
     if origin in _UNIONS:
-        words = tuple(
-            word for arg in args[1:] if typing.get_origin(arg) is Literal for word in typing.get_args(arg)
-        )
-        read = _reader_of(args[0])
-        return partial(_or_word, words, read) if words else partial(_optional, read)
+        words = [word for arg in args if typing.get_origin(arg) is Literal for word in typing.get_args(arg)]
+        return partial(_or_word, [*words, None] if type(None) in args else words, _reader_of(args[0]))
     if origin is Literal:
         return partial(_one_of, args)
     if origin is tuple:
@@ -213,11 +210,7 @@ The names are those of annotated_types, so that its constraints work here withou
 """
 
 
-def _optional(read: Reader, value: Any) -> Any:
-    return None if value is None else read(value)
-
-
-def _or_word(words: tuple[Any, ...], read: Reader, value: Any) -> Any:
+def _or_word(words: Sequence[str | None], read: Reader, value: Any) -> Any:
     return value if value in words else read(value)
 
 
