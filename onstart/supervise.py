@@ -95,7 +95,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    snapshots = ProgramSnapshots.of(box, job, log.say)
+    snapshots = ProgramSnapshots(box=box, job=job, say=log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
         start = replace(start, resume=snapshots.restore(start.number))
