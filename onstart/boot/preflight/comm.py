@@ -1,4 +1,4 @@
-"""Communication: tests an all-reduce of ranks forked from this process; finds the settings that work here."""
+"""Communication: tests an all-reduce of ranks forked from this process, and one over the nodes of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ import torch.distributed as torch_dist
 
 from vastrun.contract import layout
 from vastrun.contract.errors import DeviceError
+from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
+from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
 RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
@@ -52,6 +54,9 @@ START_S = 60.0
 """Timeout for the start of CUDA and the process group, which takes long on a slow machine with good links."""
 _MIN_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 """Minimum rate; even sockets are faster."""
+_LINK_MEGABYTES = 16
+_CONNECT_TIMEOUT_S = 600.0
+"""Timeout for all nodes to connect: one may have tested several settings of its ranks before."""
 
 
 def check_communication(box: Path, ranks: int, backend: str) -> int:
@@ -174,7 +179,7 @@ def run_forked(
         faults: dict[int, str] = {}
 
         def late() -> set[int]:
-            return {rank for rank in pids if not _ready(rank, folder).exists()}
+            return {rank for rank in pids if not (folder / f"ready-{rank}").exists()}
 
         _wait(pids, faults, start_s, until=lambda: bool(faults) or not late())
         blamed, why = late(), f"was not ready within {start_s:.0f} s"
@@ -189,11 +194,7 @@ def run_forked(
 
 def report_ready(rank: int, folder: Path) -> None:
     """Report that this rank has started and is ready for the measurement."""
-    _ready(rank, folder).touch()
-
-
-def _ready(rank: int, folder: Path) -> Path:
-    return folder / f"ready-{rank}"
+    (folder / f"ready-{rank}").touch()
 
 
 def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
@@ -245,3 +246,61 @@ def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
         os.kill(pid, signal.SIGKILL)
     _wait(running, {}, within_s=5.0)
     return faults | dict.fromkeys(running, f"{why}, and cannot be killed")
+
+
+def check_link(box: Path, min_mbps: float, backend: str) -> int:
+    """Measure the rate between the nodes, by one rank of each. Returns the step's exit status."""
+    job = Job.read(box)
+    this_node = this_node_of(job.nodes, os.environ)
+    work = partial(_sum_over_nodes, this_node, backend)
+    forked = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
+    name = f"all-reduce {job.nodes} nodes {backend} {_LINK_MEGABYTES} MB"
+    if fault := link_fault(forked, min_mbps):
+        print(f"{name}: {fault}", file=sys.stderr)
+        return 1
+    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum correct")
+    return 0
+
+
+def link_fault(forked: ForkedRanks, min_mbps: float) -> str:
+    """Return why the nodes cannot train together; empty if they can."""
+    if forked.faults:
+        return f"the nodes cannot reach each other: the rank {forked.faults[0]}"
+    if _mbps(forked) < min_mbps:
+        return f"only {_mbps(forked):.0f} Mbit/s between the nodes, expected at least {min_mbps:g}"
+    return ""
+
+
+def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
+    """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
+    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    # At a port of its own: the supervisors and the ranks use the next two.
+    store = torch_dist.TCPStore(
+        this_node.host,
+        this_node.port,
+        world_size=nodes,
+        is_master=this_node.is_host,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+    )
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.PrefixStore("link", store),
+        rank=this_node.node,
+        world_size=nodes,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+        **eager_init_options(device),
+    )
+    values = torch.empty(_LINK_MEGABYTES * 250_000, device=device)
+    torch_dist.barrier()
+    report_ready(0, folder)
+    # The first is the slowest: connections are made.
+    figure = measure_all_reduce(values, this_node.node, nodes, times=3)
+    # Node 0 has the store: it exits last.
+    store.set(f"done {this_node.node}", "")
+    if this_node.is_host:
+        store.wait([f"done {node}" for node in range(nodes)])
+    return figure
+
+
+def _mbps(forked: ForkedRanks) -> float:
+    return (forked.figure or 0.0) * 8000  # from GB/s

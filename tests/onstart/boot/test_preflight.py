@@ -22,8 +22,15 @@ from tests.programs import described, program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.onstart.boot.preflight.comm import CommTrial, ForkedRanks, report_ready, run_forked, try_settings
-from vastrun.onstart.boot.preflight.machine import JobNeeds, Machine, faults_of, version_fault, warnings
+from vastrun.onstart.boot.preflight.comm import (
+    CommTrial,
+    ForkedRanks,
+    link_fault,
+    report_ready,
+    run_forked,
+    try_settings,
+)
+from vastrun.onstart.boot.preflight.machine import Machine, faults_of, version_fault, warnings
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.program import PYTHON, TORCH
@@ -45,7 +52,7 @@ GOOD = Machine(
     torch_cuda=(12, 8),
     disk_mb_per_s=900,
 )
-NEEDS = JobNeeds(gpus=2, torch=True)
+NEEDS = {"gpus": 2, "torch": True}
 
 
 NVIDIA_SMI = """\
@@ -102,7 +109,7 @@ def preflight(
     ],
 )
 def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Machine, text: str) -> None:
-    (refusal,) = faults_of(machine, NEEDS)
+    (refusal,) = faults_of(machine, gpus=2, torch=True)
     assert text in refusal
 
 
@@ -114,24 +121,24 @@ def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Ma
             replace(GOOD, torch_cuda=(12, 9)),
             NEEDS,
         ),  # within a major version newer programs run on older drivers
-        (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, torch=False)),
+        (replace(GOOD, torch_cuda=(13, 0)), {"gpus": 2, "torch": False}),
         (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
-        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, torch=True)),
+        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), {"gpus": 1, "torch": True}),
     ],
 )
-def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
-    assert faults_of(machine, needs) == []
+def test_a_machine_that_can_is_not(machine: Machine, needs: dict[str, Any]) -> None:
+    assert faults_of(machine, **needs) == []
 
 
 def test_what_only_slows_a_job_down_is_a_warning() -> None:
     other = replace(PAIR[1], name="NVIDIA A100", used_mib=20_000)
     machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0)
-    assert warnings(machine, NEEDS) == [
+    assert warnings(machine, gpus=2) == [
         "the GPUs differ, and the slowest determines the speed: NVIDIA A100, NVIDIA H200",
         "the disk is slow: checkpoints will take long",
         "GPU 1: other processes use 20000 MiB",
     ]
-    assert warnings(GOOD, NEEDS) == []
+    assert warnings(GOOD, gpus=2) == []
 
 
 def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> None:
@@ -342,11 +349,9 @@ _MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum correct\n"
 
 
 def test_a_link_that_no_node_answers_on_is_told() -> None:
-    from vastrun.onstart.boot.preflight.link import fault_of
-
-    assert fault_of(ForkedRanks(faults={}, figure=0.05), 1000.0) == (
+    assert link_fault(ForkedRanks(faults={}, figure=0.05), 1000.0) == (
         "only 400 Mbit/s between the nodes, expected at least 1000"
     )
     silent = ForkedRanks(faults={0: "was not ready within 600 s"})
-    assert fault_of(silent, 1.0) == "the nodes cannot reach each other: the rank was not ready within 600 s"
-    assert fault_of(ForkedRanks(faults={}, figure=1.25), 1000.0) == ""
+    assert link_fault(silent, 1.0) == "the nodes cannot reach each other: the rank was not ready within 600 s"
+    assert link_fault(ForkedRanks(faults={}, figure=1.25), 1000.0) == ""
