@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights, newest_first
-from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
+from vastrun.contract.job import EXCLUDE_PREFIX, Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.onstart.optional_files import size_of
@@ -257,8 +257,9 @@ def _matching(box: Path, pattern: str) -> Iterator[Path]:
 
 def _excluded_paths(box: Path, job: Job | None) -> Iterator[str]:
     """Yield the absolute paths that the job excludes from download."""
-    for pattern in () if job is None else job.excluded_outputs:
-        yield from map(os.path.normpath, matching_paths(working_folder(box), pattern))
+    for pattern in () if job is None else job.outputs:
+        if pattern.startswith(EXCLUDE_PREFIX):
+            yield from map(os.path.normpath, matching_paths(working_folder(box), pattern[1:]))
 
 
 def _large_snapshots(box: Path, files: int) -> Iterator[str]:

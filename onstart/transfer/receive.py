@@ -23,7 +23,7 @@ from vastrun.contract.data_cache import DataCache, has_room, megabytes
 from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt, SentFile, contents_of
 from vastrun.contract.records import as_json
 from vastrun.onstart.optional_files import size_of
-from vastrun.onstart.transfer.download_error import DataFileError, disk_error
+from vastrun.onstart.transfer.sources import DataFileError, disk_error
 
 _COPY_S = 20.0
 """Seconds for copies from the cache, after which the launcher asks again."""

@@ -131,11 +131,6 @@ class Job:
             raise ValueError(f"{layout.JOB} is not a job: {error}") from error
 
     @property
-    def restart_limits(self) -> Mapping[str, int]:
-        """Return the maximum restarts of the ranks by cause; a missing cause means 0."""
-        return self.program.max_restarts if self.restarts is None else self.restarts
-
-    @property
     def max_activity_s(self) -> float:
         """Return the maximum seconds for which one rank may delay the others, in the slowest activity."""
         return max(self.stall_s, self.start_s, *self.program.activity_timeouts_s.values())
@@ -144,11 +139,6 @@ class Job:
     def named_outputs(self) -> tuple[str, ...]:
         """Return the globs of files to download; empty: all files that the program wrote."""
         return tuple(pattern for pattern in self.outputs if not pattern.startswith(EXCLUDE_PREFIX))
-
-    @property
-    def excluded_outputs(self) -> tuple[str, ...]:
-        """Return the globs of files that must not be downloaded."""
-        return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(EXCLUDE_PREFIX))
 
     @property
     def rank_command(self) -> tuple[str, ...]:
