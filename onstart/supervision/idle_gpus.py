@@ -112,7 +112,7 @@ class IdleGpuWatch:
         times: Callable[[Iterable[int]], ProcessTimes] = process_times,
         cores: int | None = None,
     ) -> None:
-        self._loads, self._now, self._times = loads, now, times
+        self.loads, self._now, self._times = loads, now, times
         self._cores = cores or len(os.sched_getaffinity(0))
         self._samples: deque[tuple[float, tuple[float, ...]]] = deque()
         """The time of each sample, and its shares: load, data, disk, main thread, cores."""
@@ -126,7 +126,7 @@ class IdleGpuWatch:
     def look(self, ranks: Sequence[RankProgress], pids: Iterable[int]) -> None:
         """Sample the ranks, and judge the last minutes when new loads were reported."""
         self._activities += [rank.activity for rank in ranks]
-        loads = self._loads.read()
+        loads = self.loads.read()
         if not loads:
             return
         now, times = self._now(), self._times(pids)
@@ -152,10 +152,6 @@ class IdleGpuWatch:
             while len(self._samples) > 1 and self._samples[1][0] <= now - WINDOW_S:
                 self._samples.popleft()
             self._judge(now, step=min(rank.step for rank in ranks), several=len(ranks) > 1)
-
-    def close(self) -> None:
-        """Stop reading loads."""
-        self._loads.close()
 
     def _restart(self) -> None:
         self._samples.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,10 +70,10 @@ def run_ranks(
     watch.until_over()
     watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
-    log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
+    log.drain(within_s=DRAIN_S)
     watch.report()
     if watch.gpus:
-        watch.gpus.close()
+        watch.gpus.loads.close()
     observed = ObservedLaunch(
         started_at=started_at,
         this_node=this_node,
@@ -133,9 +132,7 @@ class Watch:
             self.peers.publish(stop_cause=self.stop.cause)
             processes = self.launch.processes()
             ranks_progress = self.tracker.ranks_progress(processes)
-            # Activities before the first step are written at once, so that the log shows them without delay.
-            has_news = self.tracker.has_news(ranks_progress)
-            if has_news or time.monotonic() - reported >= 1.0:
+            if time.monotonic() - reported >= 1.0:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
@@ -272,12 +269,6 @@ class Watch:
                 self._reported.add(process.rank)
                 how = signal_of(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
-
-
-def _failed_first(processes: Iterable[RankProcess]) -> tuple[str, ...]:
-    """Return the log sources of the failed ranks in the order of their ends: their last lines matter most."""
-    failed = [process for process in processes if process.exit_code]
-    return tuple(f"rank{process.rank}" for process in sorted(failed, key=lambda p: p.ended_at or math.inf))
 
 
 def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:
