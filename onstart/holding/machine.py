@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.records import read_json, write_json
+from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 from vastrun.onstart.optional_files import number_in
 
@@ -140,10 +140,6 @@ class HeldBox:
             return read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-
-    def write(self, box: Path) -> None:
-        """Write the record. Raises OSError."""
-        write_json(box / layout.HELD_MACHINE, asdict(self))
 
     def cores_of(self, units: Iterable[int]) -> tuple[int, ...]:
         """Return the cores of these units; with fewer cores than units, some units share one."""

@@ -103,11 +103,18 @@ def slots_of(box: Path) -> list[BoxSlot]:
 
 def list_slots(box: Path) -> SlotResponse:
     """Return the state of the machine and its slots."""
-    return SlotResponse(
-        is_ready=HeldBox.read(box) is not None,
-        drained=drain_reason(box),
-        slots=tuple(_row(box, slot) for slot in slots_of(box)),
+    rows = (
+        {
+            "name": slot.name,
+            "label": slot.label,
+            "rented_at": slot.rented_at,
+            "units": len(slot.units),
+            "is_armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
+        }
+        for slot in slots_of(box)
     )
+    is_ready = HeldBox.read(box) is not None
+    return SlotResponse(is_ready=is_ready, drained=drain_reason(box), slots=tuple(rows))
 
 
 def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotResponse:
@@ -266,16 +273,6 @@ def _lease_left_s(box: Path) -> float:
         return max(0.0, float(facts["ends_at"]) - time.time())
     except (KeyError, ValueError):
         return 0.0
-
-
-def _row(box: Path, slot: BoxSlot) -> dict[str, object]:
-    return {
-        "name": slot.name,
-        "label": slot.label,
-        "rented_at": slot.rented_at,
-        "units": len(slot.units),
-        "is_armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
-    }
 
 
 def _is_locked(path: Path) -> bool:

@@ -83,12 +83,6 @@ def core_location(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES
     return CoreLocation(folder=folder / parent if parent else folder, name=name, has_pid=has_pid)
 
 
-def core_handler(pattern: Path = _PATTERN) -> str:
-    """Return the program to which the kernel pipes cores; empty where there is none."""
-    text = read_text(pattern).strip()
-    return text[1:].split(" ")[0] if text.startswith("|") else ""
-
-
 class CoreMapping(NamedTuple):
     """A file, or a part of one, in the memory of a process."""
 

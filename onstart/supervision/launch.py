@@ -72,17 +72,13 @@ class Launch:
 
         The agent is frozen first: it would end the other ranks as soon as one has exited.
         """
-        self.freeze()
+        send(self.agent.pid, signal.SIGSTOP)
         programs = self.programs()
         for process in self.running():
             if process.rank not in self.stopping:
                 self.stopping.add(process.rank)
                 for pid in stop_signal_targets(process.pid) | {programs.get(process.rank, process.pid)}:
                     send(pid, signal.SIGTERM)
-
-    def freeze(self) -> None:
-        """Suspend the agent until the ranks were killed or ended."""
-        send(self.agent.pid, signal.SIGSTOP)
 
     def kill_ranks(self) -> None:
         """Kill the remaining ranks; their ends are still recorded."""
@@ -95,7 +91,7 @@ class Launch:
 
         With NCCL, each rank first records its current collectives.
         """
-        self.freeze()
+        send(self.agent.pid, signal.SIGSTOP)
         programs = self.programs()
         dump_recorders(self.box, programs, within_s=within_s)
         self.killed.update(programs)

@@ -53,9 +53,7 @@ class LoggedCurves:
     box: Path
     say: Callable[[str], None]
     is_on: bool
-    _search: CurveSearch = field(init=False)
     _files: list[CurveFile] = field(default_factory=list)
-    _merge: CurveMerge = field(init=False)
     _size: int = 0
     """Bytes of the metrics file after the last line added here: a larger file means that the program writes
     it."""

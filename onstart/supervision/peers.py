@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vastrun.contract.outcome import Hang
 from vastrun.contract.records import read_json
@@ -23,9 +23,6 @@ from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.diagnosis import TimedRankEnd
 from vastrun.onstart.supervision.restarts import Restart
 from vastrun.onstart.supervision.stall import RankProgress
-
-if TYPE_CHECKING:
-    from typing import Self  # since Python 3.11
 
 SILENT_S = 30.0
 """Seconds without a message until a node is lost. Its supervisor may be busy for 20 s while it ends ranks."""
@@ -163,7 +160,7 @@ class Peers:
     def __post_init__(self) -> None:
         self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Peers:
         return self
 
     def __exit__(self, *_: object) -> None:

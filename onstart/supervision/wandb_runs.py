@@ -125,7 +125,9 @@ def end_runs(
     for run in runs:
         run.read_log(_printed(box))
     main = next((run for run in runs if run.id == own), runs[0])
-    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:8]
+    is_wrong = main.exit_code is not None and bool(main.exit_code) != bool(exit_code)
+    to_end = [run for run in runs if run.exit_code is None or (run is main and is_wrong)]
+    wrong = [run for run in to_end if not run.is_offline][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
     state: Literal["finished", "failed", "crashed"] = "crashed"
     if main.id in ended or main.exit_code is not None:
@@ -141,12 +143,6 @@ def _printed(box: Path) -> str:
     with suppress(OSError), (box / layout.RAW_LOGS / "rank-0.log").open("rb") as log:
         return log.read(1 << 20).decode("utf-8", "replace")
     return ""
-
-
-def _is_wrong(run: ProgramWandbRun, main: ProgramWandbRun, exit_code: int) -> bool:
-    if run.exit_code is None:
-        return True
-    return run is main and bool(run.exit_code) != bool(exit_code)
 
 
 def _finish(

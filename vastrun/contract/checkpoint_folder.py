@@ -55,15 +55,12 @@ class CheckpointScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestCheckpoint:
+class BestCheckpoint(CheckpointScore):
     """The content of `best.json`."""
 
     step: int
     path: Annotated[str, Pattern(r"step-\d{6,}")]
     """The checkpoint's folder, relative to the folder of `best.json`; `latest.json` has the same field."""
-    by: str
-    """Name of the metric of the score."""
-    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
