@@ -5,11 +5,11 @@ Standard library only.
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from vastrun.onstart.optional_files import read_end
 
 _HEADER = "Traceback (most recent call last):"
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
@@ -52,14 +52,6 @@ def last_abort(log: Path) -> Raised | None:
 
 def _end_of(log: Path) -> str:
     return read_end(log, 1 << 16).decode("utf-8", errors="replace")
-
-
-def read_end(path: Path, max_bytes: int) -> bytes:
-    """Return the last bytes of a file; empty where it cannot be read."""
-    with suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
-        return file.read(max_bytes)
-    return b""
 
 
 def parse_raised(text: str) -> Raised | None:

@@ -58,11 +58,13 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     """
     if nodes == 1:
         return ThisNode()
-    node = _number(environ.get("VASTRUN_NODE", ""), below=nodes)
+    node = environ.get("VASTRUN_NODE", "")
+    if not node.isdecimal() or int(node) >= nodes:
+        raise ValueError(f"VASTRUN_NODE: expected a number from 0 to {nodes - 1}, got {node!r}")
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
     address = own_address(host, port)
     return ThisNode(
-        node=node, nodes=nodes, host=host, port=port, address=address, interface=interface_of(address)
+        node=int(node), nodes=nodes, host=host, port=port, address=address, interface=interface_of(address)
     )
 
 
@@ -101,12 +103,6 @@ def torchrun_line(job: Job, this_node: ThisNode) -> str:
             *job.rank_command,
         ]
     )
-
-
-def _number(text: str, *, below: int) -> int:
-    if text.isdecimal() and int(text) < below:
-        return int(text)
-    raise ValueError(f"VASTRUN_NODE: expected a number from 0 to {below - 1}, got {text!r}")
 
 
 def _endpoint(text: str) -> tuple[str, int]:

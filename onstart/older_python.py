@@ -54,10 +54,8 @@ class _Unions(ast.NodeTransformer):
 
 
 def _has_default(cls: Any, name: str) -> bool:
-    if name not in vars(cls):
-        return False
-    value = vars(cls)[name]
-    if not isinstance(value, dataclasses.Field):
-        return True
     missing = dataclasses.MISSING
-    return value.default is not missing or value.default_factory is not missing
+    value = vars(cls).get(name, missing)
+    if isinstance(value, dataclasses.Field):
+        return value.default is not missing or value.default_factory is not missing
+    return value is not missing

@@ -6,13 +6,11 @@ Standard library only.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.onstart.nodes import this_node_of, torchrun_line
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision import evidence
 from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
 from vastrun.onstart.supervision.checkpoint_push import push_last
@@ -96,7 +95,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    snapshots = ProgramSnapshots.of(box, job, log.say)
+    snapshots = ProgramSnapshots(box=box, job=job, say=log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
         start = replace(start, resume=snapshots.restore(start.number))
@@ -211,9 +210,9 @@ def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -
         reason=diagnosis.reason,
         detail=diagnosis.detail,
         world_size=observed.world_size,
-        micro_batch=_number(box / layout.PLAN, "micro_batch"),
+        micro_batch=number_in(box / layout.PLAN, "micro_batch"),
         steps_done=_steps_done(box, diagnosis),
-        checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
+        checkpoint=number_in(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
         stage=evidence.stage_of(box),
         started_at=observed.started_at,
@@ -288,14 +287,6 @@ def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
     final = evidence.read_final(box)
     step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
     return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
-
-
-def _number(path: Path, key: str) -> int | None:
-    """Read an integer from a JSON file; None if it is missing."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        value = json.loads(path.read_text(encoding="utf-8"))[key]
-        return value if isinstance(value, int) else None
-    return None
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def fetch_small_file(
 def parse_box_status(printed: str) -> BoxStatus:
     """Parse the output of one `status.sh`. Raises BoxError for invalid output."""
     try:
-        document = read_json(Mapping[str, Any], printed)
+        document = read_json(dict[str, Any], printed)
         supervisor = read_as(Mapping[str, Any] | None, document.get("supervisor")) or {}
         training = {name: supervisor[name] for name in _OF_SUPERVISOR if name in supervisor}
         status: BoxStatus = read_as(BoxStatus, {**document, **training, "at": document.get("now")})

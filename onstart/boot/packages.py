@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterable
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Iterable
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from vastrun.contract.job import Job
 from vastrun.onstart.boot.preflight.machine import EXIT_UNFIT_IMAGE
 
 _PINS = "requirements.txt"
-_MAX_NAMES = 8
 _OWN_PYTHON = ("local", "pool", "slurm")
 """Providers whose machines have the user's own Python; a plug-in sets VASTRUN_KEEP_PYTHON instead."""
 _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
@@ -41,9 +40,9 @@ def main() -> int:
         print("the image has all packages")
         return 0
     if find_spec("pip") is None:
-        print(f"the image lacks {_named(lacking)}, and pip to install them", file=sys.stderr)
+        print(f"the image lacks {', '.join(lacking)}, and pip to install them", file=sys.stderr)
         return EXIT_UNFIT_IMAGE
-    print(f"the image lacks {_named(lacking)}: installing", flush=True)
+    print(f"the image lacks {', '.join(lacking)}: installing", flush=True)
     return install(lacking.values())
 
 
@@ -56,7 +55,7 @@ def entries(text: str) -> dict[str, str]:
 
 def missing(pinned: dict[str, str]) -> dict[str, str]:
     """Return the packages of which this Python has no version."""
-    return {name: block for name, block in pinned.items() if not _is_here(name)}
+    return {name: block for name, block in pinned.items() if not any(distributions(name=name))}
 
 
 def install(blocks: Iterable[str]) -> int:
@@ -68,19 +67,6 @@ def install(blocks: Iterable[str]) -> int:
         # A Linux distribution may forbid pip to change its Python (PEP 668); this container is dedicated.
         env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
         return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
-
-
-def _named(names: Collection[str]) -> str:
-    first = ", ".join(list(names)[:_MAX_NAMES])
-    return first if len(names) <= _MAX_NAMES else f"{first} and {len(names) - _MAX_NAMES} more"
-
-
-def _is_here(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

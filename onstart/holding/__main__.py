@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.records import read_json
+from vastrun.contract.records import read_json, write_json
 from vastrun.onstart.holding.hold import hold
 from vastrun.onstart.holding.machine import measure_machine
 from vastrun.onstart.holding.slots import SlotRequest, SlotResponse, destroy, list_slots, rent
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         options = job["hold"]
         (box / layout.SLOTS).mkdir(exist_ok=True, mode=0o700)
         machine = measure_machine(options["slots"], job["gpus"], os.environ)
-        machine.write(box)
+        write_json(box / layout.HELD_MACHINE, vars(machine))
         print(
             f"held for {machine.units} slots: {len(machine.cores)} cores, "
             f"{machine.memory_mib / 1024:.0f} GiB, {len(machine.gpus)} GPUs",

@@ -19,7 +19,6 @@ from vastrun.onstart.holding.machine import (
     HeldBox,
     Process,
     gpus_in_use,
-    holders_of,
     is_below,
     list_processes,
     open_paths,
@@ -104,17 +103,14 @@ def leftover_file_holders(box: Path, active: Collection[str], processes: Mapping
 
     This finds a process that left its session and cleared its environment.
     """
-    slots = (box / layout.SLOTS).resolve()
-    holding = holders_of(processes, slots)
-    return {
-        pid for pid in holding if any(_is_in_ended_slot(link, slots, active) for link in open_paths(pid))
-    } - {os.getpid()}
+    slots = f"{(box / layout.SLOTS).resolve()}/"
 
+    def is_in_ended_slot(link: str) -> bool:
+        name = link[len(slots) :].partition("/")[0]
+        # Not the lock or the requests, whose names begin with a dot.
+        return link.startswith(slots) and not name.startswith(".") and name not in active
 
-def _is_in_ended_slot(link: str, slots: Path, active: Collection[str]) -> bool:
-    """Tell whether a path lies in the folder of an ended slot, not in the lock or the requests."""
-    name = link.removeprefix(f"{slots}/").partition("/")[0]
-    return is_below(link, slots) and link != str(slots) and not name.startswith(".") and name not in active
+    return {pid for pid in processes if any(map(is_in_ended_slot, open_paths(pid)))} - {os.getpid()}
 
 
 def unknown_processes(machine: HeldBox, processes: Mapping[int, Process], box: Path) -> set[int]:

@@ -20,6 +20,7 @@ from vastrun.contract.records import write_atomically, write_json
 from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
 from vastrun.onstart.holding.machine import PROC, Process, box_processes, list_processes
 from vastrun.onstart.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
+from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision.memory_counters import count
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -61,7 +62,7 @@ class Holder:
         if slots:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
-            why = _first_line(self._box / layout.STOP) or "stopped"
+            why = read_text(self._box / layout.STOP).partition("\n")[0].strip() or "stopped"
             drain(self._box, f"the machine is ending: {why}")
             if self._stop_at is None:
                 self._stop_at = self._now()
@@ -111,7 +112,7 @@ def hold(box: Path, idle_s: float) -> int:
     signal.signal(signal.SIGTERM, holder.request_end)
     while (why := _poll(holder)) is None:
         time.sleep(0.5)
-    stop = _first_line(box / layout.STOP)
+    stop = read_text(box / layout.STOP).partition("\n")[0].strip()
     print(why, flush=True)
     reason: Reason = "stopped" if stop else "finished"
     outcome = Outcome(
@@ -138,25 +139,16 @@ def _poll(holder: Holder) -> str | None:
         return None
 
 
-def _first_line(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
-    except OSError:
-        return ""
-
-
-def enforce_memory_limit(
-    folder: Path, limit_mib: int, processes: Mapping[int, Process], proc: Path = PROC
-) -> str | None:
+def enforce_memory_limit(folder: Path, limit_mib: int, processes: Mapping[int, Process]) -> str | None:
     """Kill the slot's largest process if its processes exceed the limit, and return a line on it, else None.
 
     Pages that several processes share count once. That takes long to determine, so it is done only where the
     simple sum exceeds the limit.
     """
     pids = box_processes(processes, folder)
-    if sum(_resident(pid, proc) for pid in pids) <= limit_mib << 20:
+    if sum(map(_resident, pids)) <= limit_mib << 20:
         return None
-    sizes = {pid: _proportional(pid, proc) for pid in pids}
+    sizes = {pid: _proportional(pid) for pid in pids}
     used = sum(sizes.values())
     victims = [pid for pid in pids if processes[pid].name not in _SPARED] or list(pids)
     if used <= limit_mib << 20 or not victims:
@@ -174,17 +166,17 @@ def enforce_memory_limit(
     return f"{memory}: {processes[victim].name} ({victim}) was killed"
 
 
-def _resident(pid: int, proc: Path) -> int:
+def _resident(pid: int) -> int:
     """Return the bytes in memory, including shared ones; 0 if the process has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((proc / str(pid) / "statm").read_text().split()[1]) * _PAGE
+        return int((PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
     return 0
 
 
-def _proportional(pid: int, proc: Path) -> int:
+def _proportional(pid: int) -> int:
     """Return the bytes in memory with its part of shared ones; `_resident` where the kernel lacks that."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (proc / str(pid) / "smaps_rollup").read_text().splitlines():
+        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10
-    return _resident(pid, proc)
+    return _resident(pid)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.records import read_json, write_json
+from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
+from vastrun.onstart.optional_files import number_in
 
 PROC = Path("/proc")
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
@@ -42,10 +43,10 @@ class Process:
         return self.has("VASTRUN_BOX", str(folder))
 
 
-def list_processes(proc: Path = PROC) -> dict[int, Process]:
+def list_processes() -> dict[int, Process]:
     """Return every living process by its pid."""
     found = {}
-    for entry in os.scandir(proc):
+    for entry in os.scandir(PROC):
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 process = _read(Path(entry.path))
@@ -69,18 +70,9 @@ def box_processes(processes: Mapping[int, Process], box: Path) -> set[int]:
     return with_descendants(processes, (pid for pid, process in processes.items() if process.is_in(box)))
 
 
-def holders_of(processes: Mapping[int, Process], folder: Path, proc: Path = PROC) -> set[int]:
-    """Return the processes that work in the folder or hold a file below it open, even a deleted one.
-
-    This finds a process that cleared its environment and left its session. Processes of other users cannot
-    be inspected.
-    """
-    return {pid for pid in processes if any(is_below(link, folder) for link in open_paths(pid, proc))}
-
-
-def open_paths(pid: int, proc: Path = PROC) -> set[str]:
-    """Return the paths that a process has open or mapped, works in, or runs."""
-    here = proc / str(pid)
+def open_paths(pid: int) -> set[str]:
+    """Return the paths that a process has open or mapped, works in, or runs; none of another user's."""
+    here = PROC / str(pid)
     found: set[str] = set()
     for name in ("cwd", "exe", "root"):
         with contextlib.suppress(OSError):
@@ -145,15 +137,9 @@ class HeldBox:
     def read(cls, box: Path) -> HeldBox | None:
         """Read the record; None when the machine is not held yet. Raises ValueError when it is malformed."""
         try:
-            found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
+            return read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        assert isinstance(found, cls)
-        return found
-
-    def write(self, box: Path) -> None:
-        """Write the record. Raises OSError."""
-        write_json(box / layout.HELD_MACHINE, asdict(self))
 
     def cores_of(self, units: Iterable[int]) -> tuple[int, ...]:
         """Return the cores of these units; with fewer cores than units, some units share one."""
@@ -175,10 +161,9 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
     is_dedicated = is_dedicated_container(environ)
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
-    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(path.read_text()))
+    limits = ("memory.max", "memory/memory.limit_in_bytes")
+    sizes = [number_in(Path("/sys/fs/cgroup", name)) or 0 for name in limits]
+    sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return HeldBox(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),

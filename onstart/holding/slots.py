@@ -23,6 +23,7 @@ from vastrun.contract import layout
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.holding.cleanliness import clean_up
 from vastrun.onstart.holding.machine import HeldBox
+from vastrun.onstart.optional_files import read_text
 
 _MARGIN_S = 30.0
 """Seconds before the end of the machine's lease at which a slot's lease has ended the slot."""
@@ -102,11 +103,18 @@ def slots_of(box: Path) -> list[BoxSlot]:
 
 def list_slots(box: Path) -> SlotResponse:
     """Return the state of the machine and its slots."""
-    return SlotResponse(
-        is_ready=HeldBox.read(box) is not None,
-        drained=drain_reason(box),
-        slots=tuple(_row(box, slot) for slot in slots_of(box)),
+    rows = (
+        {
+            "name": slot.name,
+            "label": slot.label,
+            "rented_at": slot.rented_at,
+            "units": len(slot.units),
+            "is_armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
+        }
+        for slot in slots_of(box)
     )
+    is_ready = HeldBox.read(box) is not None
+    return SlotResponse(is_ready=is_ready, drained=drain_reason(box), slots=tuple(rows))
 
 
 def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotResponse:
@@ -180,10 +188,7 @@ def drain(box: Path, why: str) -> None:
 
 def drain_reason(box: Path) -> str:
     """Return why the machine accepts no further slots; empty: it does."""
-    try:
-        return (box / layout.DRAINED).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return read_text(box / layout.DRAINED).strip()
 
 
 def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: SlotRequest) -> str:
@@ -262,22 +267,12 @@ def _shorten_lease(
 
 def _lease_left_s(box: Path) -> float:
     """Return the seconds until the end of the machine's lease; 0 if unknown."""
+    lines = read_text(box / layout.LEASE_STATE).splitlines()
+    facts = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
-        lines = (box / layout.LEASE_STATE).read_text(encoding="utf-8").splitlines()
-        facts = dict(line.split("=", 1) for line in lines if "=" in line)
         return max(0.0, float(facts["ends_at"]) - time.time())
-    except (OSError, KeyError, ValueError):
+    except (KeyError, ValueError):
         return 0.0
-
-
-def _row(box: Path, slot: BoxSlot) -> dict[str, object]:
-    return {
-        "name": slot.name,
-        "label": slot.label,
-        "rented_at": slot.rented_at,
-        "units": len(slot.units),
-        "is_armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
-    }
 
 
 def _is_locked(path: Path) -> bool:

@@ -23,7 +23,7 @@ from vastrun.contract.run_module import module_command
 from vastrun.onstart.nodes import this_node_of
 from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders, spare_agent_pid
 from vastrun.onstart.supervision.launch_agent import LaunchRequest
-from vastrun.onstart.supervision.processes import die_with_parent, outlive_parent
+from vastrun.onstart.supervision.processes import die_with_parent, outlive_parent, start_logged
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.watch import environment_of
 
@@ -85,16 +85,8 @@ class Agents:
         return spare if spare is not None and spare.poll() is None else None
 
     def _start(self, box: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        with (box / layout.AGENT_LOG).open("ab") as log:
-            self._first = subprocess.Popen(
-                [*module_command("vastrun.onstart.supervision.launch_agent"), str(os.getpid())],
-                cwd=box,
-                env=dict(env),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        command = (*module_command("vastrun.onstart.supervision.launch_agent"), str(os.getpid()))
+        self._first = start_logged(command, box / layout.AGENT_LOG, env, cwd=box, stdin=subprocess.PIPE)
         assert self._first.stdin is not None
         with contextlib.suppress(OSError):  # above the limit of this user
             fcntl.fcntl(self._first.stdin, _F_SETPIPE_SZ, _PIPE_BYTES)

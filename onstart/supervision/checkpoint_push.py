@@ -10,7 +10,7 @@ from pathlib import Path
 from vastrun.contract import layout, stop_budget
 from vastrun.contract.job import Job
 from vastrun.contract.run_module import module_command
-from vastrun.onstart.supervision.processes import kill_descendants
+from vastrun.onstart.supervision.processes import kill_descendants, start_logged
 from vastrun.onstart.supervision.stop import StopRequest
 
 PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
@@ -40,13 +40,6 @@ def last_push_s(waited_s: float) -> float:
 
 def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
     (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
-    with (box / PUSH_LOG).open("ab") as log:
-        return subprocess.Popen(
-            [*module_command("vastrun.onstart.transfer.push"), str(os.getpid()), *arguments],
-            cwd=box,
-            env={**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    command = (*module_command("vastrun.onstart.transfer.push"), str(os.getpid()), *arguments)
+    env = {**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"}
+    return start_logged(command, box / PUSH_LOG, env, cwd=box)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from vastrun.contract.job import working_folder
+from vastrun.onstart.optional_files import read_text
 
 MAX_CORE_BYTES = 2 << 30
 """Maximum bytes of a core file where gdb is installed."""
@@ -71,29 +72,15 @@ class CoreLocation:
 
 def core_location(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PID) -> CoreLocation | None:
     """Return where cores are written; None: the kernel pipes them to a program, or it is unknown."""
-    try:
-        text = pattern.read_text(encoding="utf-8").strip()
-        adds_pid = uses_pid.read_text(encoding="utf-8").strip() == "1"
-    except (OSError, ValueError):
-        return None
-    if not text or text.startswith(("|", "@")):
-        return None
+    text = read_text(pattern).strip()
     parent, _, name = text.rpartition("/")
-    if "%" in parent:
+    if not text or text.startswith(("|", "@")) or "%" in parent:
         return None
     has_pid = re.search("%[pPiI]", name) is not None
     name = re.sub("%.", "*", name.replace("[", "[[]"))
-    if adds_pid and not has_pid:
+    if read_text(uses_pid).strip() == "1" and not has_pid:
         name, has_pid = f"{name}.*", True
     return CoreLocation(folder=folder / parent if parent else folder, name=name, has_pid=has_pid)
-
-
-def core_handler(pattern: Path = _PATTERN) -> str:
-    """Return the program to which the kernel pipes cores; empty where there is none."""
-    with suppress(OSError, ValueError):
-        text = pattern.read_text(encoding="utf-8").strip()
-        return text[1:].split(" ")[0] if text.startswith("|") else ""
-    return ""
 
 
 class CoreMapping(NamedTuple):
@@ -174,9 +161,8 @@ def _mappings(content: bytes) -> Iterator[CoreMapping]:
     count, page = struct.unpack_from("<QQ", content)
     if 16 + count * 24 > len(content):
         return
-    names = content[16 + count * 24 :].split(b"\0")
-    for number, name in zip(range(count), names):
-        start, end, offset = struct.unpack_from("<QQQ", content, 16 + number * 24)
+    ranges = struct.iter_unpack("<QQQ", content[16 : 16 + count * 24])
+    for (start, end, offset), name in zip(ranges, content[16 + count * 24 :].split(b"\0")):
         yield CoreMapping(start, end, offset * page, name.decode("utf-8", "replace"))
 
 
@@ -193,16 +179,18 @@ def _program_counter(machine: int, status: bytes) -> int:
 
 
 def _place(mappings: list[CoreMapping], address: int) -> str:
-    found = next((m for m in mappings if m.start <= address < m.end), None)
+    found = _mapping_at(mappings, address)
     return "" if found is None else f"{Path(found.file).name}+{address - found.start + found.offset:#x}"
 
 
 def _executable(mappings: list[CoreMapping], auxiliary: bytes) -> str:
-    for at in range(0, len(auxiliary) - 15, 16):
-        kind, value = struct.unpack_from("<QQ", auxiliary, at)
-        if kind == _ENTRY:
-            return next((m.file for m in mappings if m.start <= value < m.end), "")
-    return ""
+    values = dict(struct.iter_unpack("<QQ", auxiliary[: len(auxiliary) & ~15]))
+    found = _mapping_at(mappings, values.get(_ENTRY, 0))
+    return "" if found is None else found.file
+
+
+def _mapping_at(mappings: list[CoreMapping], address: int) -> CoreMapping | None:
+    return next((m for m in mappings if m.start <= address < m.end), None)
 
 
 def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:

@@ -66,11 +66,6 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def unzigzag(value: int) -> int:
-    """Decode a varint of the types sint32 and sint64."""
-    return value >> 1 ^ -(value & 1)
-
-
 def number_of(layout: str, content: bytes) -> float:
     """Unpack one number of a `struct` layout. Raises MalformedError."""
     if len(content) != struct.calcsize(layout):

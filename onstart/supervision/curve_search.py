@@ -16,6 +16,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.contract.records import read_small
+from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile
 from vastrun.onstart.supervision.processes import descendants
 from vastrun.onstart.supervision.rank_process import read_processes
@@ -48,7 +49,7 @@ class CurveSearch:
     def begin(self) -> None:
         """Record the sizes of existing files before the program starts: only additions count."""
         self._found, self._of_other_ranks = set(), set()
-        self._seen = {path: _file_size(path) for path in self.files_below_folders()}
+        self._seen = {path: size_of(path) for path in self.files_below_folders()}
 
     def open_files(self) -> Iterator[CurveFile]:
         """Yield new files among those that a process has open."""
@@ -68,7 +69,7 @@ class CurveSearch:
         for path in self.files_below_folders():
             if path in self._found or path in self._of_other_ranks:
                 continue
-            if _file_size(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
+            if size_of(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
                 yield from self._new(path)
 
     def _new(self, path: Path) -> Iterator[CurveFile]:
@@ -140,9 +141,3 @@ def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozense
         return True
     pid = int(named[1])
     return ranks.get(pid, 0) == 0 and (pid not in living or _is_of_rank_0(pid))
-
-
-def _file_size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0

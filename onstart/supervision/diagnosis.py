@@ -292,19 +292,19 @@ def _read_end(
         raised = last_abort(log) if name == "SIGABRT" else last_raised(log) if code == _UNCAUGHT else None
         if raised and name is None and raised.exception not in (lines or ""):
             raised = None  # the program went on after it
-    crash = read_crash(box, rank) if name and not training else None
+    crash, stacks = read_crash(box, rank) if name and not training else ("", None)
     end = outcome.RankEnd(
         rank=rank,
         exit_code=code,
         signal=name,
         reason=own.reason or (uncaught.reason if uncaught else None),
         exception=raised.exception if raised else None,
-        traceback=raised.traceback if raised else crash.stacks if crash else None,
+        traceback=raised.traceback if raised else stacks,
         last_lines=lines,
         step=max(own.step, beat.step if beat else 0),
         activity=beat.activity if beat else "",
     )
-    return TimedRankEnd(end=end, at=at, asked=own.asked, crash=str(crash or ""))
+    return TimedRankEnd(end=end, at=at, asked=own.asked, crash=crash)
 
 
 def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:
@@ -323,15 +323,12 @@ def first_failure(ends: Sequence[TimedRankEnd], killed: Collection[int]) -> Time
     """
     failed = [dated for dated in ends if dated.failed]
     own = [d for d in failed if not (d.end.exit_code is None or _was_ended(d.end, killed))]
-    return min(own or failed, key=_failure_order, default=None)
 
+    def order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
+        # Connections break after their cause, and a rank that received SIGTERM stops the others.
+        return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
 
-def _failure_order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
-    """Return a sort key of failures, the first one lowest.
-
-    Connections break after their cause, and a rank that received SIGTERM stops the others.
-    """
-    return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
+    return min(own or failed, key=order, default=None)
 
 
 def mark_ended_by_us(

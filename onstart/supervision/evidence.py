@@ -39,10 +39,10 @@ from vastrun.contract.stages import read_records
 from vastrun.onstart.logged_error import count_tracebacks, last_raised
 from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.environment import rank_environment
-from vastrun.onstart.supervision.processes import kill_descendants
+from vastrun.onstart.supervision.processes import kill_descendants, start_logged
 from vastrun.onstart.supervision.progress import Loss, last_loss
 from vastrun.onstart.supervision.restarts import Start
-from vastrun.onstart.supervision.wandb_runs import end_runs
+from vastrun.onstart.supervision.wandb_runs import WANDB_LOG, end_runs
 
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
@@ -149,51 +149,44 @@ def run_checks(
     """Check each condition of the job's `success:` section. `before`: files that existed before."""
     if success is None:
         return ()
-    checks = [_check_file(pattern, box, before) for pattern in success.files]
+    checks = [("files", *_check_file(pattern, box, before)) for pattern in success.files]
     if success.log is not None:
         # The raw log: lines of the merged one have a prefix, and some are the supervisor's.
-        checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
+        checks.append(("log", *_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log")))
     if success.steps is not None:
-        checks.append(_check_steps(success.steps, ranks))
+        checks.append(("steps", *_check_steps(success.steps, ranks)))
     if success.exit_code is not None:
         codes = sorted({str(end.exit_code) for end in ranks})
         holds = all(end.exit_code == success.exit_code for end in ranks)
-        checks.append(
-            Check(name="exit_code", holds=holds, text=f"exit codes of the ranks: {', '.join(codes)}")
-        )
-    return tuple(checks)
+        checks.append(("exit_code", holds, f"exit codes of the ranks: {', '.join(codes)}"))
+    return tuple(Check(name=name, holds=holds, text=text) for name, holds, text in checks)
 
 
-def _check_steps(required: int, ranks: Sequence[RankEnd]) -> Check:
+def _check_steps(required: int, ranks: Sequence[RankEnd]) -> tuple[bool, str]:
     done = min((end.step for end in ranks), default=0)
     silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
     if not silent:
-        text = f"every rank reached step {done} of {required}"
-        return Check(name="steps", holds=done >= required, text=text)
+        return done >= required, f"every rank reached step {done} of {required}"
     who = (
         "no rank reported a step"
         if len(silent) == len(ranks)
         else f"rank {', '.join(silent)} reported no step"
     )
-    text = f"{who}: the program must call beat(step) in its loop, on every rank"
-    return Check(name="steps", holds=False, text=text)
+    return False, f"{who}: the program must call beat(step) in its loop, on every rank"
 
 
-def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
+def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> tuple[bool, str]:
     found = _matching_files(pattern, box)
     if not found:
         where = "" if pattern.startswith(OUTPUTS_PREFIXES) else " in the code folder or in $VASTRUN_OUTPUTS"
-        return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
+        return False, f"no file matches {pattern}{where}"
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
         old = os.path.relpath(found[0], box)
-        text = f"{old} existed before the start and was not written since: {pattern}"
-        return Check(name="files", holds=False, text=text)
+        return False, f"{old} existed before the start and was not written since: {pattern}"
     if not min(sizes):
-        return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
-    return Check(
-        name="files", holds=True, text=f"{pattern} has {how_many(len(sizes), 'file')}, {sum(sizes)} bytes"
-    )
+        return False, f"a file that matches {pattern} is empty"
+    return True, f"{pattern} has {how_many(len(sizes), 'file')}, {sum(sizes)} bytes"
 
 
 def _matching_files(pattern: str, box: Path) -> list[Path]:
@@ -218,17 +211,17 @@ def _stamp(path: Path) -> Stamp:
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _check_log(pattern: str, log: Path) -> Check:
+def _check_log(pattern: str, log: Path) -> tuple[bool, str]:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        return Check(name="log", holds=False, text=f"{pattern} is not a regular expression: {error}")
+        return False, f"{pattern} is not a regular expression: {error}"
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(8192):
                 if expression.search(line):
-                    return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
-    return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
+                    return True, f"rank 0 printed: {line.strip()[:200]}"
+    return False, f"rank 0 printed nothing that matches {pattern}"
 
 
 def _json(path: Path) -> Any:
@@ -240,17 +233,12 @@ def _json(path: Path) -> Any:
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """End the W&B run if rank 0 did not, and return the outcome with its new state."""
+    environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
     if not job.program.keeps_records:
         # A user's program has failed too where it lacks a proof of its success.
         is_proven = all(check.holds for check in outcome.checks)
-        environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
-        run = end_runs(
-            box,
-            job,
-            environment,
-            started_at=outcome.started_at,
-            exit_code=exit_code if is_proven else exit_code or 1,
-        )
+        code = exit_code if is_proven else exit_code or 1
+        run = end_runs(box, job, environment, started_at=outcome.started_at, exit_code=code)
         kill_descendants(within_s=_KILL_S)
         if run is None:
             return outcome
@@ -264,19 +252,9 @@ def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> O
     if run.mode == "offline" and truth == "failed" and run.state == "crashed":
         # A run without an end is a failed one for `wandb sync`.
         return replace(outcome, wandb=replace(run, state=truth))
-    with (
-        suppress(subprocess.TimeoutExpired, OSError),
-        (box / layout.RAW_LOGS / "wandb.log").open("ab") as log,
-    ):
-        subprocess.Popen(
-            [*module_command(module), str(exit_code)],
-            cwd=box,
-            env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        ).wait(_TRACKER_TIMEOUT_S)
+    with suppress(subprocess.TimeoutExpired, OSError):
+        command = (*module_command(module), str(exit_code))
+        start_logged(command, box / WANDB_LOG, environment, cwd=box).wait(_TRACKER_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
     return replace(outcome, wandb=read_wandb(box))
 

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from vastrun.contract.outcome import MachineReading, RankEnd, Reason
-from vastrun.onstart.supervision.ranklogs import last_line
 from vastrun.onstart.supervision.uncaught import RECENT_S, SLACK_S, Uncaught
 
 _FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in [^\n]*(?:\n    (\S[^\n]*))?', re.MULTILINE)
@@ -133,7 +132,7 @@ def _raised(end: RankEnd) -> str:
 
 
 def _last_line_text(end: RankEnd) -> str:
-    last = last_line(end.last_lines)
+    last = (end.last_lines or "").rpartition("\n")[2].strip()
     return f"; last line: {last}" if last and last not in (end.exception or "") else ""
 
 

@@ -42,7 +42,6 @@ _MAX_PATH_BYTES, _MAX_FOLDERS = 1024, 64
 _DATABASE = b"SQLite format 3\0"
 COMPANIONS = ("-wal", "-journal", "-shm")
 
-Key = tuple[int, ...]
 Way = Literal["link", "copy", "mapped", "log", "database", "skip"]
 """How a file is taken."""
 CHANGE_ALWAYS: tuple[Way, ...] = ("log", "database", "skip")
@@ -50,48 +49,24 @@ CHANGE_ALWAYS: tuple[Way, ...] = ("log", "database", "skip")
 
 
 class FileState(NamedTuple):
-    """A file, link or folder at one scan; small, since there may be 50,000."""
+    """What changes when a file or link is written or replaced; of a folder its mode. There may be 50,000."""
 
-    key: Key
-    """What changes when it is written or replaced: device, inode, mode, size, time. Of a folder its mode."""
-    ctime_ns: int
-    """Our own links change it, too."""
+    inode: FileId
+    mode: int
+    size: int
+    mtime_ns: int
 
     @classmethod
     def of(cls, stat: os.stat_result, former: FileState | None = None) -> FileState:
-        """Return the state, which shares memory with an equal `former` one."""
-        key = (stat.st_dev, stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns)
+        """Return the state; an equal `former` one, to save memory."""
+        state = cls((stat.st_dev, stat.st_ino), stat.st_mode, stat.st_size, stat.st_mtime_ns)
         if S_ISDIR(stat.st_mode):
-            key = (0, 0, stat.st_mode, 0, 0)
-        if former is not None and former.key == key:
-            is_same = former.ctime_ns == stat.st_ctime_ns
-            return former if is_same else cls(former.key, stat.st_ctime_ns)
-        return cls(key, stat.st_ctime_ns)
-
-    @property
-    def inode(self) -> FileId:
-        return inode_of(self.key)
-
-    @property
-    def mode(self) -> int:
-        return self.key[2]
-
-    @property
-    def size(self) -> int:
-        return self.key[3]
-
-    @property
-    def mtime_ns(self) -> int:
-        return self.key[4]
+            state = cls((0, 0), stat.st_mode, 0, 0)
+        return former if former is not None and former == state else state
 
     @property
     def is_file(self) -> bool:
         return S_ISREG(self.mode)
-
-
-def inode_of(key: Key) -> FileId:
-    """Return the inode in the key of a file."""
-    return key[0], key[1]
 
 
 class Growth(NamedTuple):
@@ -176,8 +151,8 @@ class FolderWatch:
     unread: set[str] = field(default_factory=set)
     """Restored files that the program has not read yet, as far as their times show that."""
     read: list[str] = field(default_factory=list)
-    """Restored files that it has read."""
-    _first: Mapping[str, Key] = field(default_factory=dict)
+    """Restored files that it has read, before a snapshot read them itself."""
+    _first: Files = field(default_factory=dict)
     """Before the program started."""
     _replaced: set[str] = field(default_factory=set)
     """Series of names that the program replaces by a rename: they are linked."""
@@ -188,7 +163,7 @@ class FolderWatch:
     _still_s: deque[float] = field(default_factory=lambda: deque(maxlen=40))
     """How long the program had changed nothing, at the last looks."""
     _order: SaveOrder = field(default_factory=SaveOrder)
-    _noted: dict[str, Key] = field(default_factory=dict)
+    _noted: Files = field(default_factory=dict)
     _sums: dict[str, str] = field(default_factory=dict)
     """Checksums of mapped files at the last look: their times do not show every write."""
 
@@ -198,20 +173,20 @@ class FolderWatch:
     def begin(self) -> None:
         """Record the files before the program starts."""
         self.last = Look(files=self.scan())
-        self._first = self._noted = {name: state.key for name, state in self.last.files.items()}
+        self._first = self._noted = self.last.files
 
-    def look(self, known: Mapping[str, Key], now: float) -> Look:
+    def look(self, known: Files, now: float) -> Look:
         """Look at what differs from `known`. `now`: monotonic seconds."""
         files = self.scan()
-        changed = [name for name, state in files.items() if known.get(name) != state.key and state.is_file]
+        changed = [name for name, state in files.items() if known.get(name) != state and state.is_file]
         ways, written = self._classify(files, changed, now) if changed else ({}, frozenset[str]())
         self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
         # Closed files that did not change between two looks: each is one save of its series.
         last = self.last.files
         saved = {
-            name: state.key
+            name: state
             for name, state in files.items()
-            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
+            if self._noted.get(name) != state and name in last and last[name] == state
         }
         for name in (*written, *self.survivors):
             saved.pop(name, None)
@@ -239,7 +214,7 @@ class FolderWatch:
             for name, state in files.items()
             if state.is_file
             and name not in self.survivors
-            and (name not in then or then[name].key != state.key)
+            and (name not in then or then[name] != state)
             and not self._grows(name, state, time.monotonic())
         }
 
@@ -267,7 +242,7 @@ class FolderWatch:
                 path = sys.intern(f"{place}/{name}")
                 former = self.last.files.get(path)
                 state = FileState.of(stat, former)
-                if path in self.unread and self._first[path][4] == stat.st_mtime_ns != stat.st_atime_ns:
+                if path in self.unread and self._first[path].mtime_ns == stat.st_mtime_ns != stat.st_atime_ns:
                     self.unread.remove(path)
                     self.read.append(path)
                 # Without a record nobody knows what of the code is the program's.
@@ -362,12 +337,12 @@ class FolderWatch:
         }
         newest = max(rest, key=rest.__getitem__, default="")
         still_s = max(0.0, time.time() - rest[newest] / 1e9) if newest else self.every_s
-        if newest and self._first.get(newest) != files[newest].key:  # until its first save it does not pause
+        if newest and self._first.get(newest) != files[newest]:  # until its first save it does not pause
             self._still_s.append(still_s)
         if written:
             return f"{min(written)} is open for writing"
         for name in changed:
-            if name in rest and (name not in last or last[name].key != files[name].key):
+            if name in rest and (name not in last or last[name] != files[name]):
                 return f"{name} changed since the last look"
         # Half of the longest pause of this program lies between its saves, not within one.
         longest_s = max(self._still_s, default=self.every_s) if self._order.is_known() else self.every_s

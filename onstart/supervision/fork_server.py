@@ -65,16 +65,11 @@ class ForkedProgram:
         Raises OSError when the server does not respond.
         """
         connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(_address(name))
-            request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
-            socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
-            connection.sendall(request)
-            return cls(int(_read_line(connection)), connection)
-        except ValueError as error:
-            raise ConnectionError(
-                f"malformed response of the fork server, expected a pid: {error}"
-            ) from error
+        connection.connect(_address(name))
+        request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
+        socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
+        connection.sendall(request)
+        return cls(int(_read_line(connection)), connection)
 
     def wait(self) -> int:
         """Return the exit code once the fork has ended; negative: minus the signal's number."""

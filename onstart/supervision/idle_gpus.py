@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from vastrun.contract.outcome import IdleGpus, WaitsFor
-from vastrun.onstart.supervision.processes import descendants
+from vastrun.onstart.supervision.processes import descendants, stat_fields
 from vastrun.onstart.supervision.stall import RankProgress
 
 WINDOW_S = 300.0
@@ -95,23 +95,10 @@ def process_times(pids: Iterable[int], proc: Path = Path("/proc")) -> ProcessTim
 
 def _stat(folder: Path) -> tuple[bytes, float] | None:
     """Return the state's letter and the CPU seconds of a process or thread; None after its end."""
-    try:
-        # The name, in parentheses, may hold anything; the fields after the last one are plain.
-        values = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        ticks = int(values[11]) + int(values[12])
-    except (OSError, ValueError, IndexError):
-        return None
-    return values[0], ticks / os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sample:
-    at: float
-    load: float
-    data: float
-    disk: float
-    main_thread: float
-    cores: float
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        state, *values = stat_fields(folder)
+        return state, (int(values[10]) + int(values[11])) / os.sysconf("SC_CLK_TCK")
+    return None
 
 
 class IdleGpuWatch:
@@ -125,9 +112,10 @@ class IdleGpuWatch:
         times: Callable[[Iterable[int]], ProcessTimes] = process_times,
         cores: int | None = None,
     ) -> None:
-        self._loads, self._now, self._times = loads, now, times
+        self.loads, self._now, self._times = loads, now, times
         self._cores = cores or len(os.sched_getaffinity(0))
-        self._samples: deque[_Sample] = deque()
+        self._samples: deque[tuple[float, tuple[float, ...]]] = deque()
+        """The time of each sample, and its shares: load, data, disk, main thread, cores."""
         self._activities: list[str] = []
         self._last: tuple[float, ProcessTimes] | None = None
         self._idle_since: float | None = None
@@ -138,7 +126,7 @@ class IdleGpuWatch:
     def look(self, ranks: Sequence[RankProgress], pids: Iterable[int]) -> None:
         """Sample the ranks, and judge the last minutes when new loads were reported."""
         self._activities += [rank.activity for rank in ranks]
-        loads = self._loads.read()
+        loads = self.loads.read()
         if not loads:
             return
         now, times = self._now(), self._times(pids)
@@ -153,40 +141,31 @@ class IdleGpuWatch:
             seconds = max(now - before[0], 1e-6)
             threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
             processes_s = _differences(before[1].processes_s, times.processes_s)
-            sample = _Sample(
-                at=now,
-                load=fmean(loads),
-                data=activities.count("data") / len(activities),
-                disk=float(times.in_disk_wait),
-                main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
-                cores=_share(sum(processes_s), seconds * self._cores),
+            shares = (
+                fmean(loads),
+                activities.count("data") / len(activities),
+                float(times.in_disk_wait),
+                _share(fmean(threads_s) if threads_s else 0.0, seconds),
+                _share(sum(processes_s), seconds * self._cores),
             )
-            self._samples.append(sample)
-            while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
+            self._samples.append((now, shares))
+            while len(self._samples) > 1 and self._samples[1][0] <= now - WINDOW_S:
                 self._samples.popleft()
             self._judge(now, step=min(rank.step for rank in ranks), several=len(ranks) > 1)
-
-    def close(self) -> None:
-        """Stop reading loads."""
-        self._loads.close()
 
     def _restart(self) -> None:
         self._samples.clear()
         self._idle_since = self.current = None
 
     def _judge(self, now: float, *, step: int, several: bool) -> None:
-        began = self._samples[0].at
+        began = self._samples[0][0]
         if now - began < WINDOW_S:
             return
-        load = fmean(sample.load for sample in self._samples)
+        load, data, disk, main_thread, cores = map(fmean, zip(*(shares for _, shares in self._samples)))
         if load >= MAX_LOAD:
             self._idle_since = self.current = None
             return
         self._idle_since = began if self._idle_since is None else self._idle_since
-        data, disk, main_thread, cores = (
-            fmean(getattr(sample, name) for sample in self._samples)
-            for name in ("data", "disk", "main_thread", "cores")
-        )
         self.current = IdleGpus(
             load=round(load, 3),
             seconds=round(now - self._idle_since, 1),

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.launch_agent import AgentRecord
 from vastrun.onstart.supervision.processes import kill_descendants, send, stop_signal_targets
 from vastrun.onstart.supervision.progress import pid_of
@@ -72,17 +72,13 @@ class Launch:
 
         The agent is frozen first: it would end the other ranks as soon as one has exited.
         """
-        self.freeze()
+        send(self.agent.pid, signal.SIGSTOP)
         programs = self.programs()
         for process in self.running():
             if process.rank not in self.stopping:
                 self.stopping.add(process.rank)
                 for pid in stop_signal_targets(process.pid) | {programs.get(process.rank, process.pid)}:
                     send(pid, signal.SIGTERM)
-
-    def freeze(self) -> None:
-        """Suspend the agent until the ranks were killed or ended."""
-        send(self.agent.pid, signal.SIGSTOP)
 
     def kill_ranks(self) -> None:
         """Kill the remaining ranks; their ends are still recorded."""
@@ -95,7 +91,7 @@ class Launch:
 
         With NCCL, each rank first records its current collectives.
         """
-        self.freeze()
+        send(self.agent.pid, signal.SIGSTOP)
         programs = self.programs()
         dump_recorders(self.box, programs, within_s=within_s)
         self.killed.update(programs)
@@ -113,8 +109,7 @@ class Launch:
         spare = spare_agent_pid(self.box)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
         try:
-            text = (self.box / layout.AGENT).read_text(encoding="utf-8")
-            return cast(AgentRecord, read_json(AgentRecord, text))
+            return read_json(AgentRecord, (self.box / layout.AGENT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 
@@ -155,9 +150,7 @@ def first_start(box: Path, world_size: int) -> Start:
 
 def spare_agent_pid(box: Path) -> int | None:
     """Return the pid of the process that waits to be the next agent, which the last agent wrote."""
-    with contextlib.suppress(OSError, ValueError):
-        return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
-    return None
+    return number_in(box / layout.SPARE_AGENT)
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")

@@ -20,6 +20,7 @@ from typing import Any
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.scores import common_loss_name
+from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
 from vastrun.onstart.supervision.curve_search import CurveSearch
 
@@ -52,9 +53,7 @@ class LoggedCurves:
     box: Path
     say: Callable[[str], None]
     is_on: bool
-    _search: CurveSearch = field(init=False)
     _files: list[CurveFile] = field(default_factory=list)
-    _merge: CurveMerge = field(init=False)
     _size: int = 0
     """Bytes of the metrics file after the last line added here: a larger file means that the program writes
     it."""
@@ -91,7 +90,7 @@ class LoggedCurves:
     def begin(self) -> None:
         """Forget the files of an earlier start: its steps may be repeated."""
         self._search.begin()
-        self._files, self._merge, self._size = [], CurveMerge(), self._metrics_size()
+        self._files, self._merge, self._size = [], CurveMerge(), size_of(self.box / layout.METRICS)
 
     def _watch(self) -> None:
         while not self._stopping.wait(POLL_S):
@@ -132,7 +131,7 @@ class LoggedCurves:
         content = b"".join(lines)
         if not content:
             return
-        if self._metrics_size() != self._size:
+        if size_of(self.box / layout.METRICS) != self._size:
             self._disable("curves: the program writes metrics itself; logged curves are no longer added")
             return
         if len(content) > self._left:
@@ -146,12 +145,6 @@ class LoggedCurves:
     def _disable(self, why: str) -> None:
         self.is_on = False
         self.say(why)
-
-    def _metrics_size(self) -> int:
-        try:
-            return (self.box / layout.METRICS).stat().st_size
-        except OSError:
-            return 0
 
     def _shown(self, path: Path) -> str:
         text = os.path.relpath(path, self.box) if str(path).startswith(f"{self.box}/") else str(path)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.onstart.optional_files import number_in
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -19,36 +19,21 @@ _UNLIMITED = 1 << 60
 """Bytes; cgroup v1 reports a larger number where there is no limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryUse:
-    """The peak memory in use, and the limit."""
-
-    peak: int
-    """Bytes."""
-    limit: int
-    """Bytes."""
-
-    def __str__(self) -> str:
-        return f"peak memory {gib(self.peak)} of {gib(self.limit)}"
-
-
-def gib(size: int) -> str:
-    """Write a size in bytes as `11.9 GiB`."""
-    return f"{size / (1 << 30):.1f} GiB"
-
-
 def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     """Count processes that were killed for lack of memory.
 
     By the kernel in this cgroup, else on this computer; and by the holder of the machine in this slot.
     """
-    kernel = _events(proc, cgroups)
-    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", (*kernel, proc / "vmstat"))
+    return own_memory_kills(box, proc, cgroups, otherwise=(proc / "vmstat",))
 
 
-def own_memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Count kills in this cgroup and in this slot only; 0 where only the whole computer is counted."""
-    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", _events(proc, cgroups))
+def own_memory_kills(
+    box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS, *, otherwise: Iterable[Path] = ()
+) -> int:
+    """Count kills in this cgroup, in the files of `otherwise` where it is not counted, and in this slot."""
+    names = ("memory.events", "memory.oom_control")
+    kernel = [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
+    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", (*kernel, *otherwise))
 
 
 class MemoryKills:
@@ -74,22 +59,17 @@ class MemoryKills:
         return self.last_at is not None or memory_kills(self._box) > self._before
 
 
-def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
-    """Return the peak use of this slot, else of this cgroup; None where it has no limit or is unknown."""
+def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> str:
+    """Say the peak use of this slot, else of this cgroup; empty where it has no limit or is unknown."""
     slot = (box / layout.MEMORY_EVENTS,)
     limit, peak = count("limit", slot), count("peak", slot)
     for folder in () if limit else folders_of("memory", proc, cgroups):
-        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
-        peak = number_in(folder / "memory.peak") or number_in(folder / "memory.max_usage_in_bytes")
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes") or 0
+        peak = number_in(folder / "memory.peak") or number_in(folder / "memory.max_usage_in_bytes") or 0
         if limit and peak:
             break
-    return MemoryUse(peak=peak, limit=limit) if peak and 0 < limit < _UNLIMITED else None
-
-
-def _events(proc: Path, cgroups: Path) -> list[Path]:
-    """Return the files with possible counters of this cgroup."""
-    names = ("memory.events", "memory.oom_control")
-    return [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
+    is_known = peak and 0 < limit < _UNLIMITED
+    return f"peak memory {peak / (1 << 30):.1f} GiB of {limit / (1 << 30):.1f} GiB" if is_known else ""
 
 
 def folders_of(controller: str, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Iterator[Path]:
@@ -112,11 +92,4 @@ def count(name: str, files: Iterable[Path]) -> int:
             counts = dict(line.split()[:2] for line in path.read_text().splitlines())
             if name in counts:
                 return int(counts[name])
-    return 0
-
-
-def number_in(path: Path) -> int:
-    """Return the number in a file; 0 where there is none, for instance `max`."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
     return 0

@@ -15,12 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision import core_file
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
@@ -71,28 +70,14 @@ def keep_native_stacks(
     return len(cores)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crash:
-    """Stacks and signal of a crash in native code."""
-
-    where: str
-    """Address and innermost frames in one line; may be empty."""
-    stacks: str
-    """The first part of the stacks."""
-    file: str
-
-    def __str__(self) -> str:
-        where = f"{self.where}; " if self.where else ""
-        return f"{where}stacks: details/stacks/{self.file}"
-
-
-def read_crash(box: Path, rank: int) -> Crash | None:
-    """Read the record of a rank's crash; None: there is none."""
+def read_crash(box: Path, rank: int) -> tuple[str, str | None]:
+    """Return a line on the place of a rank's crash, and its first stacks; `("", None)`: it has no record."""
     path = native_file(box, rank)
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         headline, _, text = file.read(4000).partition("\n")
-        return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
-    return None
+        where = headline.partition(" ")[2]  # after the signal
+        return "; ".join(filter(None, (where, f"stacks: details/stacks/{path.name}"))), text.strip()
+    return "", None
 
 
 def native_file(box: Path, rank: int) -> Path:
@@ -132,9 +117,7 @@ def _missing_stack_text(core: Path | None, notes: core_file.CoreNotes | None, st
     if stack:
         return ""
     if core is None:
-        handler = core_file.core_handler()
-        why = f"this machine pipes core files to {handler}" if handler else "no core file was found"
-        return f"There is no native stack: {why}."
+        return "There is no native stack: no core file was found."
     read = f" The instruction was in {notes.location}." if notes is not None and notes.location else ""
     if shutil.which("gdb"):
         size = core.stat().st_size >> 20

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.onstart.supervision.processes import descendants
+from vastrun.onstart.supervision.processes import descendants, stat_fields
 
 _CONTINUE = 'while read -r pid; do all="$all $pid"; done; kill -CONT $all'
 """Shell that lets the processes go on when its input ends, also if the supervisor is killed meanwhile."""
@@ -100,6 +100,6 @@ def stopped_program() -> Iterator[None]:
 def _is_stopped(pid: int) -> bool:
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
+            if stat_fields(task)[0] not in b"TtZX":
                 return False
     return True

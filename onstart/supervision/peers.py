@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
+from vastrun.contract.outcome import Hang
 from vastrun.contract.records import read_json
 from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.node_state import NodeState
-
-if TYPE_CHECKING:
-    from typing import Self  # since Python 3.11
+from vastrun.onstart.supervision.diagnosis import TimedRankEnd
+from vastrun.onstart.supervision.restarts import Restart
+from vastrun.onstart.supervision.stall import RankProgress
 
 SILENT_S = 30.0
 """Seconds without a message until a node is lost. Its supervisor may be busy for 20 s while it ends ranks."""
@@ -49,6 +49,61 @@ class PeersError(ConnectionError):
     """The nodes could not connect to each other."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodeState:
+    """The state that the supervisor of a node sends to the other nodes."""
+
+    run_id: str
+    node: int
+    start: int = 0
+    """Number of the start of the ranks that the other fields describe; 0: the first."""
+    stop_cause: str | None = None
+    """Cause of a stop request to this node; None: there was none."""
+    stopped_at: float | None = None
+    """Epoch seconds at which it asked its ranks to stop."""
+    stopped_at_step: int | None = None
+    """Step that each of its ranks had reached by then."""
+    failing: bool = False
+    """True when one of its ranks has failed."""
+    stalled: bool = False
+    """True when its ranks make no progress."""
+    ends: tuple[TimedRankEnd, ...] | None = None
+    """Ends of its ranks; None while one of them runs."""
+    killed: tuple[int, ...] = ()
+    """Ranks that its supervisor killed."""
+    culprit: RankProgress | None = None
+    """The stalled rank for which its other ranks wait."""
+    hang: Hang | None = None
+    """The evidence of that hang."""
+    lost: tuple[int, ...] = ()
+    """Nodes that it can no longer reach."""
+    has_concluded: bool = False
+    """True when it has diagnosed the end of this start, and waits for the decision."""
+    gpus: int | None = None
+    """Number of its GPUs that respond then; None: unknown, or it has none."""
+    restart: Restart | None = None
+    """The last restart that the first node decided for every node."""
+    is_over: bool = False
+    """True when it will not start ranks again."""
+    why_over: str = ""
+    """Reason of the first node's decision against a restart."""
+    sent_at: float = 0.0
+    """Epoch seconds of this message, by the clock of its sender."""
+    clocks: tuple[float, ...] = ()
+    """Seconds by which the clock of each node is ahead of the first node's, as measured there."""
+
+    def at_start(self, number: int) -> NodeState:
+        """Return the state for the next start of the ranks; other fields are reset."""
+        return NodeState(
+            run_id=self.run_id,
+            node=self.node,
+            start=number,
+            stop_cause=self.stop_cause,
+            lost=self.lost,
+            restart=self.restart,
+        )
+
+
 @dataclass(kw_only=True)
 class _Connection:
     """A connection to another supervisor; each message is a line of JSON."""
@@ -72,7 +127,7 @@ class _Connection:
             self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
             for message in whole:
-                yield cast(NodeState, read_json(NodeState, message))
+                yield read_json(NodeState, message)
             if len(self._partial) > (_MAX_FIRST_LINE_BYTES if self.node is None else _MAX_LINE_BYTES):
                 raise ValueError("a message without an end")
 
@@ -105,7 +160,7 @@ class Peers:
     def __post_init__(self) -> None:
         self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Peers:
         return self
 
     def __exit__(self, *_: object) -> None:

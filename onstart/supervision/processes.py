@@ -6,9 +6,13 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from vastrun.onstart.optional_files import read_text
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +40,16 @@ def outlive_parent() -> None:
 def adopt_orphans() -> None:
     """Make orphaned descendants children of this process, so that they can be found."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def start_logged(
+    command: Sequence[str], log: Path, env: Mapping[str, str], *, cwd: Path, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, and add what it prints to a log. Raises OSError."""
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=stdin, stdout=sink, stderr=sink, start_new_session=True
+        )
 
 
 def descendants(pid: int) -> list[int]:
@@ -120,18 +134,12 @@ def _is_filter(pid: int) -> bool:
 
 def _name(pid: int) -> str:
     """Return the name of the program of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
+    return read_text(Path(f"/proc/{pid}/comm")).strip()
 
 
 def _traps(pid: int, number: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    status = read_text(Path(f"/proc/{pid}/status")).splitlines()
+    caught = next((line.split()[1] for line in status if line.startswith("SigCgt:")), "0")
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
@@ -165,11 +173,17 @@ def _table() -> dict[int, tuple[int, bytes]]:
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            with contextlib.suppress(OSError), open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123
-                # The name, in parentheses, may hold anything; the fields after the last one are plain.
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
+            with contextlib.suppress(OSError):
+                state, parent = stat_fields(entry.path)[:2]
                 table[int(entry.name)] = (int(parent), state)
     return table
+
+
+def stat_fields(folder: Path | str) -> list[bytes]:
+    """Return the state, the parent and what follows, of a process or thread in /proc. Raises OSError."""
+    with open(f"{folder}/stat", "rb") as file:  # noqa: PTH123
+        # The name, in parentheses, may hold anything; the fields after the last one are plain.
+        return file.read().rpartition(b")")[2].split()
 
 
 def _prctl(option: int, value: int) -> None:

@@ -88,7 +88,7 @@ class FilesBefore:
 
 def note_files(box: Path, job: Job) -> None:
     """Record the files in the code folder before the program starts. Raises OSError."""
-    search = FolderWalk(root=box / layout.CODE, caches=_caches(box, job))
+    search = walk(box / layout.CODE, box, job)
     noted = {
         name: (stat.st_size, stat.st_mtime_ns) for name, stat in search.files() if not S_ISLNK(stat.st_mode)
     }
@@ -112,7 +112,7 @@ class ProgramFileSearch:
 
     def below(self, folder: str) -> Iterator[WrittenFile]:
         """Yield the written files of the code folder, or those behind links in the folder for outputs."""
-        search = FolderWalk(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
+        search = walk(self.box / folder, self.box, self.job, self.max_entries)
         for name, stat in search.files():
             path = search.root / name
             if S_ISLNK(stat.st_mode):
@@ -136,7 +136,7 @@ class ProgramFileSearch:
         if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
             return
         left = self.max_entries if self._left_behind_links is None else self._left_behind_links
-        search = FolderWalk(root=target, caches=_caches(self.box, self.job), left=left)
+        search = walk(target, self.box, self.job, left)
         for name, inner in search.files():
             if S_ISREG(inner.st_mode) and self.before.is_new(inner):
                 self.followed.add(link)
@@ -145,9 +145,11 @@ class ProgramFileSearch:
         self.cut += [link] if search.is_cut else []
 
 
-def walk(folder: Path, box: Path, job: Job) -> FolderWalk:
+def walk(folder: Path, box: Path, job: Job, left: int = MAX_ENTRIES) -> FolderWalk:
     """Return a walk through a folder of the box without the caches that the job names."""
-    return FolderWalk(root=folder, caches=_caches(box, job))
+    named = [job.env[name] for name in _CACHE_VARIABLES if job.env.get(name)]
+    caches = frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
+    return FolderWalk(root=folder, caches=caches, left=left)
 
 
 @dataclass(kw_only=True)
@@ -156,7 +158,8 @@ class FolderWalk:
 
     root: Path
     caches: Collection[str]
-    left: int = MAX_ENTRIES
+    """Folders that the job names as caches, absolute."""
+    left: int
     is_cut: bool = False
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -196,17 +199,8 @@ class FolderWalk:
         return sorted(entries, key=lambda entry: entry.name)
 
     def _is_cache(self, entry: os.DirEntry[str]) -> bool:
-        return (
-            entry.name in _CACHES
-            or _CACHE_NAMES.fullmatch(entry.name) is not None
-            or entry.path in self.caches
-        )
-
-
-def _caches(box: Path, job: Job) -> frozenset[str]:
-    """Return the folders that the job names as caches, absolute."""
-    named = [job.env[name] for name in _CACHE_VARIABLES if job.env.get(name)]
-    return frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
+        is_named = _CACHE_NAMES.fullmatch(entry.name) is not None
+        return is_named or entry.name in _CACHES or entry.path in self.caches
 
 
 def printable(name: str) -> str:

@@ -16,13 +16,10 @@ from vastrun.contract.heartbeat import Beat, read_beat
 from vastrun.contract.outcome import IdleGpus
 from vastrun.contract.records import write_json
 from vastrun.contract.stages import finished_steps
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision.processes import innermost_program
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stall import RankProgress
-
-_BEFORE_FIRST_STEP = frozenset({"", "start", "data", "compile"})
-"""Activities before the first step."""
 
 
 @dataclass(kw_only=True)
@@ -31,28 +28,17 @@ class ProgressTracker:
 
     box: Path
     _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
-    _first_activities: dict[int, str] = field(default_factory=dict)
-    """Last activity of each rank, up to its first step."""
 
     def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
-        return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
-
-    def has_news(self, ranks_progress: Iterable[RankProgress]) -> bool:
-        """Tell whether a rank advanced towards its first step since the last call."""
-        before = dict(self._first_activities)
-        for rank_progress in ranks_progress:
-            if self._first_activities.get(rank_progress.rank, "") in _BEFORE_FIRST_STEP:
-                self._first_activities[rank_progress.rank] = rank_progress.activity
-        return self._first_activities != before
-
-    def _progress_of(self, rank: int) -> RankProgress:
-        now, beat = time.monotonic(), beat_of(self.box, rank)
-        if rank not in self._moved or self._moved[rank][0] != beat:
-            self._moved[rank] = (beat, now)
-        still_s = now - self._moved[rank][1]
-        if beat is None:
-            return RankProgress(rank=rank, step=0, activity="", still_s=still_s)
-        return RankProgress(rank=rank, step=beat.step, activity=beat.activity, still_s=still_s)
+        found, now = list[RankProgress](), time.monotonic()
+        for rank in (process.rank for process in processes if process.exit_code is None):
+            beat = beat_of(self.box, rank)
+            if rank not in self._moved or self._moved[rank][0] != beat:
+                self._moved[rank] = (beat, now)
+            step, activity = (beat.step, beat.activity) if beat else (0, "")
+            still_s = now - self._moved[rank][1]
+            found.append(RankProgress(rank=rank, step=step, activity=activity, still_s=still_s))
+        return tuple(found)
 
 
 def beat_of(box: Path, rank: int) -> Beat | None:

@@ -71,8 +71,7 @@ def read_processes(box: Path) -> tuple[RankProcess, ...]:
 # The record changes once, when the rank ends, and is read many times a second.
 @lru_cache(maxsize=1024)
 def _record_of(line: bytes) -> RankProcess:
-    record: RankProcess = read_json(RankProcess, line)
-    return record
+    return read_json(RankProcess, line)
 
 
 def main() -> NoReturn:

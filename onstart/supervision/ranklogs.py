@@ -11,12 +11,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.secrets import hide_in_command
-from vastrun.onstart.logged_error import read_end
+from vastrun.onstart.optional_files import read_end
 
 _MAX_CHARACTERS = 300
 """Maximum length of one line; the log has the whole line."""
@@ -127,15 +127,14 @@ class MergedLog:
             if tail.offset != before and tail.source != SUPERVISOR:
                 self._printed_at = time.monotonic()
 
-    def drain(self, *, within_s: float, first: Sequence[str] = ()) -> None:
-        """Add the rest of the ranks' output to the log, beginning with the sources in `first`.
+    def drain(self, *, within_s: float) -> None:
+        """Add the rest of the ranks' output to the log.
 
         After `within_s` seconds only the end of an output is added, after a line that names the complete
         file.
         """
         deadline = time.monotonic() + within_s
-        order = {source: number for number, source in enumerate(first)}
-        for tail in sorted(self.tails, key=lambda tail: order.get(tail.source, len(order))):
+        for tail in self.tails:
             self._drain(tail, deadline)
             if left_out := tail.skip_to_end():
                 raw = f"{tail.path.parent.name}/{tail.path.name}"
@@ -189,8 +188,3 @@ def last_lines(log: Path) -> str | None:
         if len(found) == 12:
             break
     return "\n".join(reversed(found)) or None
-
-
-def last_line(lines: str | None) -> str:
-    """Return the last line of a result of `last_lines`; empty where there is none."""
-    return (lines or "").rpartition("\n")[2].strip()

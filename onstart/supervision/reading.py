@@ -6,6 +6,7 @@ disk or /dev/shm is often removed when its process ends.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import time
@@ -23,12 +24,12 @@ from urllib.parse import urlsplit
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
-from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
+from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
-from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use, number_in
+from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
-from vastrun.onstart.supervision.xids import watch_xids
 
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""
@@ -40,6 +41,8 @@ _MAX_LOG_RECORDS, _MAX_LOG_RECORD_BYTES, _MAX_LOG_LINES = 10_000, 8192, 16
 _IN_LOG = (b"NVRM: Xid", b"oom-kill:", b"Killed process")
 _IN_MEMORY = ("tmpfs", "ramfs")
 
+_XID_CRITICAL_ERROR = ctypes.c_ulonglong(8)
+_MAX_EVENTS = 16
 _GPUS, _CUDA, _XIDS = "gpus", "cuda", "xids"
 
 
@@ -58,10 +61,10 @@ class MachineReadings:
         self._box, self._kills = box, MemoryKills(box=box)
         self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
         self._refused = _refused_processes()
-        needs = JobNeeds(gpus=job.gpus, torch=job.program.torch is not None)
-        self._gpus = {_GPUS: partial(gpu_faults, needs)} if job.gpus else {}
+        faults = partial(gpu_faults, gpus=job.gpus, torch=job.program.torch is not None)
+        self._gpus = {_GPUS: faults} if job.gpus else {}
         # Slow, and needed only for a comparison: nothing waits for it.
-        xids = {_XIDS: partial(watch_xids, nvml)} if job.gpus and self._log is None else {}
+        xids = {_XIDS: partial(_watch_xids, nvml)} if job.gpus and self._log is None else {}
         hosts = {host: partial(_connect, host) for host in _hosts(job, environ)}
         self._before = _Probes({**self._gpus, **xids, **hosts})
 
@@ -86,7 +89,7 @@ class MachineReadings:
         return MachineReading(
             at=time.time(),
             file_systems=tuple(self._disks.values()),
-            memory=str(memory_use(self._box) or ""),
+            memory=memory_use(self._box),
             memory_killed=self._kills.has_any,
             memory_killed_at=self._kills.last_at,
             gpu_faults=tuple(new_faults) if _GPUS in now else None,
@@ -216,3 +219,41 @@ def _connect(host: str) -> None:
 def _refused_processes() -> int:
     """Return how often the limit of processes of this cgroup was met."""
     return count("max", [folder / "pids.events" for folder in folders_of("pids")])
+
+
+class _Event(ctypes.Structure):
+    """NVML's `nvmlEventData_t`."""
+
+    _fields_ = (("device", ctypes.c_void_p), ("type", ctypes.c_ulonglong), ("xid", ctypes.c_ulonglong))
+
+
+def _watch_xids(library: str) -> Callable[[], tuple[str, ...]]:
+    """Have NVML collect XIDs from now on; return a function that lists them: `XID 79 on GPU 0`.
+
+    XIDs are the errors of GPUs that NVIDIA's driver reports: by NVML in a container, too, which the kernel's
+    log seldom is.
+    Raises OSError where NVML is missing, or a call of it fails.
+    """
+    nvml = ctypes.CDLL(library)
+
+    def call(name: str, *arguments: Any) -> None:
+        if code := getattr(nvml, name)(*arguments):
+            raise OSError(f"{name}: error {code}")
+
+    count, events = ctypes.c_uint(), ctypes.c_void_p()
+    call("nvmlInit_v2")
+    call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+    call("nvmlEventSetCreate", ctypes.byref(events))
+    gpus: dict[int | None, int] = {}
+    for number in range(count.value):
+        device = ctypes.c_void_p()
+        call("nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(device))
+        call("nvmlDeviceRegisterEvents", device, _XID_CRITICAL_ERROR, events)
+        gpus[device.value] = number
+
+    def next_xid() -> str:
+        event = _Event()
+        ended = nvml.nvmlEventSetWait(events, ctypes.byref(event), 0)
+        return "" if ended else f"XID {event.xid} on GPU {gpus.get(event.device, '?')}"
+
+    return lambda: tuple(islice(iter(next_xid, ""), _MAX_EVENTS))

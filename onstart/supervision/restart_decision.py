@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Optional
 
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, StartRecord
@@ -23,9 +22,6 @@ CONCLUDE_TIMEOUT_S = 60.0 + GDB_S
 
 A node may read the native stacks of its crash first.
 """
-
-HealthyGpus = Optional[tuple[str, ...]]  # noqa: UP045 - evaluated by Python 3.9, too
-"""UUIDs of the GPUs that respond; None: unknown."""
 
 
 def agree_on_restart(
@@ -54,7 +50,7 @@ def unreachable_text(peers: Peers) -> str:
 
 
 def _decide(
-    job: Job, history: Sequence[StartRecord], last: Start, healthy: HealthyGpus, peers: Peers
+    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
 ) -> Restart | NoRestart:
     decision = next_start(job, history, last, healthy)
     if isinstance(decision, Restart):
@@ -67,7 +63,7 @@ def _decide(
 
 
 def _when_all_concluded(
-    job: Job, history: Sequence[StartRecord], last: Start, healthy: HealthyGpus, peers: Peers
+    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
 ) -> Restart | NoRestart:
     """Decide once no rank is left on any node, by the GPUs of all nodes."""
     deadline = time.monotonic() + CONCLUDE_TIMEOUT_S

@@ -127,7 +127,8 @@ def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> 
 
 
 def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
-    limit = job.restart_limits.get(meaning.cause or "", 0)
+    limits = job.program.max_restarts if job.restarts is None else job.restarts
+    limit = limits.get(meaning.cause or "", 0)
     if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
         return f"restarts allows {limit} by {meaning.cause}"
     if without_progress(history) >= MAX_STARTS_WITHOUT_PROGRESS:

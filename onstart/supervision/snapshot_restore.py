@@ -237,7 +237,7 @@ class ProgramSnapshots:
     box: Path
     job: Job
     say: Callable[[str], None]
-    watcher: Snapshots | None
+    watcher: Snapshots | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _is_late: Callable[[], bool] = lambda: False
     """Return True once the time of the final look is over."""
@@ -249,19 +249,15 @@ class ProgramSnapshots:
     _bases: tuple[str | None, ...] = ()
     """The newest calm snapshot at each start so far; None: there was none."""
 
-    @classmethod
-    def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> ProgramSnapshots:
-        """Return the snapshots of the job's program."""
-        own = cls(box=box, job=job, say=say, watcher=None)
-        if job.checkpoints is not None:
-            own.watcher = Snapshots(
-                box=box,
-                job=job,
-                settings=job.checkpoints,
-                say=say,
-                is_stopping=lambda: own._stopping.is_set() or own._is_late(),
+    def __post_init__(self) -> None:
+        if self.job.checkpoints is not None:
+            self.watcher = Snapshots(
+                box=self.box,
+                job=self.job,
+                settings=self.job.checkpoints,
+                say=self.say,
+                is_stopping=lambda: self._stopping.is_set() or self._is_late(),
             )
-        return own
 
     def restore(self, start: int) -> str:
         """Put the program's files back, and return the path of its newest checkpoint; empty: it has none.
@@ -284,7 +280,8 @@ class ProgramSnapshots:
             own = Restore(
                 box=self.box, settings=watcher.settings, checkpoint=found[0], manifest=found[1], say=self.say
             )
-            own.put_back(watcher.written_files() if start else ())
+            written = watcher.watch.scan() if start else {}
+            own.put_back([name for name, state in written.items() if state.is_file])
             stored = own.resume
             step = own.state.step
             if not start:
@@ -317,7 +314,7 @@ class ProgramSnapshots:
 
     def read_file(self) -> str | None:
         """Return the largest restored file that the program has read; empty: it read none; None: unknown."""
-        read = self.watcher.read_files if self.watcher is not None else ()
+        read = self.watcher.watch.read if self.watcher is not None else ()
         sizes = {name: (self.box / name).stat().st_size for name in read if (self.box / name).exists()}
         return printable(max(sizes, key=sizes.__getitem__, default="")) if self.are_reads_seen else None
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
@@ -33,7 +33,8 @@ from vastrun.contract.checkpoint_folder import (
 from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
-from vastrun.contract.records import parse_json, read_small, write_json
+from vastrun.contract.records import write_json
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.download_order import download_order, named_files
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,
@@ -41,9 +42,7 @@ from vastrun.onstart.supervision.folder_watch import (
     Files,
     FileState,
     FolderWatch,
-    Key,
     Look,
-    inode_of,
     series_of,
 )
 from vastrun.onstart.supervision.open_files import stopped_program
@@ -81,11 +80,11 @@ class Snapshots:
     """Seconds until the next look."""
     _calm_files: Files = field(default_factory=dict)
     """At the last look between two saves."""
-    _known: dict[str, Key] = field(default_factory=dict)
+    _known: Files = field(default_factory=dict)
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
-    _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
+    _stored: dict[str, tuple[FileState, str]] = field(default_factory=dict)
     """Checksums of the newest snapshot's files."""
-    _linked: dict[int, dict[str, tuple[Key, str]]] = field(default_factory=dict)
+    _linked: dict[int, dict[str, tuple[FileState, str]]] = field(default_factory=dict)
     """By snapshot: files of which it has links, which change where the program overwrites one in place."""
     _stored_at: float = float("-inf")
     _due_since: float | None = None
@@ -97,7 +96,7 @@ class Snapshots:
     _reported: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._watch = FolderWatch(
+        self.watch = FolderWatch(
             box=self.box, job=self.job, every_s=self.settings.every_s, report=self._report_once
         )
 
@@ -105,11 +104,6 @@ class Snapshots:
     def folder(self) -> CheckpointFolder:
         path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step, self._step))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
-
-    @property
-    def read_files(self) -> Sequence[str]:
-        """Return the restored files that the program has read, before a snapshot read them itself."""
-        return self._watch.read
 
     def begin(self, *, is_restored: bool = False, unread: Iterable[str] = ()) -> None:
         """Record the files before the program starts: they are no news.
@@ -120,17 +114,17 @@ class Snapshots:
         self._stored_at = math.inf if is_restored else self._stored_at
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
-        self._watch.begin()
-        self._watch.unread = {*unread}
-        self._calm_files = self._watch.last.files
-        self._known = _keys_of(self._calm_files)
+        self.watch.begin()
+        self.watch.unread = {*unread}
+        self._calm_files = self.watch.last.files
+        self._known = _without_folders(self._calm_files)
         self.half_written, self.is_torn = (), False
 
     def poll(self, now: float) -> None:
         """Look once, and store a snapshot if one is due. `now`: monotonic seconds."""
         began = time.monotonic()
         self._stored_at = min(self._stored_at, now)
-        look = self._watch.look(self._known, now)
+        look = self.watch.look(self._known, now)
         self._remove_overwritten(look.files)
         self._calm_files = self._calm_files if look.why else look.files
         self._steps.append((time.time(), self._reported_step()))
@@ -146,7 +140,7 @@ class Snapshots:
         try:
             if look.why and not is_late:
                 raise NoSnapshotError(look.why)
-            self._store(self._watch.late(look) if look.why else look, is_calm=not look.why)
+            self._store(self.watch.late(look) if look.why else look, is_calm=not look.why)
             self._stored_at, self._due_since = now, None
             if look.why:
                 self._report_once(f"snapshot: none was possible between two saves: {printable(look.why)}")
@@ -157,14 +151,14 @@ class Snapshots:
 
     def final_poll(self, *, ended_well: bool, was_stopped: bool = False, was_killed: bool = False) -> None:
         """Store a last snapshot once the program has ended: if that was in a save, as it was before."""
-        last, files = self._watch.last, self._watch.scan()
+        last, files = self.watch.last, self.watch.scan()
         self._remove_overwritten(files)
-        calm, late = self._calm_files, self._watch.changed_since(last.files, files)
-        recent = self._watch.changed_since(calm, files)
-        unfinished = {name for name in recent if not self._watch.was_renamed(name)}
+        calm, late = self._calm_files, self.watch.changed_since(last.files, files)
+        recent = self.watch.changed_since(calm, files)
+        unfinished = {name for name in recent if not self.watch.was_renamed(name)}
         if was_killed:
             self.half_written = tuple(sorted(unfinished & (late | last.written)))
-            self.is_torn = bool(self.half_written or (not late and self._watch.was_in_save()))
+            self.is_torn = bool(self.half_written or (not late and self.watch.was_in_save()))
         if not self._is_news(files) or (ended_well and self.settings.files is None):
             return
         left, is_calm = set[str](), True
@@ -179,16 +173,12 @@ class Snapshots:
         except NoSnapshotError as error:
             self._report_once(f"snapshot: the last one failed: {printable(str(error))}")
 
-    def written_files(self) -> list[str]:
-        """Return the files that the program wrote, now."""
-        return [name for name, state in self._watch.scan().items() if state.is_file]
-
     def newest_checkpoint(self) -> str:
         """Return the path of the newest match of `checkpoints.files`, relative to the box; or nothing."""
-        return self._hinted(self._watch.last.files, self._watch.last.files)[1]
+        return self._hinted(self.watch.last.files, self.watch.last.files)[1]
 
     def _is_news(self, files: Files) -> bool:
-        return _keys_of(files) != self._known
+        return _without_folders(files) != self._known
 
     def _store(self, look: Look, *, is_calm: bool) -> None:
         """Store a snapshot of these files. Raises NoSnapshotError; other snapshots are unchanged then."""
@@ -206,7 +196,7 @@ class Snapshots:
             self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
         step, folder = self._next_step(resume), self.folder
-        part, linked = folder.part(step), dict[str, Key]()
+        part, linked = folder.part(step), dict[str, FileState]()
         shutil.rmtree(part, ignore_errors=True)
         try:
             self._take(taken, look, part, linked)
@@ -226,17 +216,19 @@ class Snapshots:
                 self._report_once(f"snapshot: cannot be stored: {error}")
             raise NoSnapshotError(str(error)) from error
         self._step, self._calm_step = step, step if is_calm else self._calm_step
-        self._watch.unread.clear()  # they were read for their checksums
-        self._known = _keys_of(look.files)
+        self.watch.unread.clear()  # they were read for their checksums
+        self._known = _without_folders(look.files)
         ways = look.ways
-        self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
+        self._stored = {n: (taken[n], each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
         links = {n: (key, sums[n].sha256) for n, key in linked.items() if n in sums}
         self._linked[step] = {
             n: self._stored.get(n, link) for n, link in links.items()
         }  # shares their memory
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
-    def _take(self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, Key]) -> None:
+    def _take(
+        self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, FileState]
+    ) -> None:
         """Link or copy each file into the part: the unchanged ones from the newest snapshot."""
         former, held, made = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
         for name, state in taken.items():
@@ -247,15 +239,15 @@ class Snapshots:
                 made.add(folder)
                 Path(folder).mkdir(parents=True, exist_ok=True)
             known, way = self._stored.get(name), look.ways.get(name)
-            if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
+            if known is not None and known[0] == state and _link(f"{former}/{name}", target):
                 if name in self._linked.get(self._step, {}):
-                    linked[name] = state.key
+                    linked[name] = state
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
-            elif (way == "link" or (way is None and not self._watch.is_rewritten(name, state))) and _link(
+            elif (way == "link" or (way is None and not self.watch.is_rewritten(name, state))) and _link(
                 source, target
             ):
-                linked[name] = state.key
+                linked[name] = state
             else:
                 self._copy(source, target, state.size)
         if held:
@@ -278,24 +270,24 @@ class Snapshots:
 
     def _check_unchanged(self, look: Look) -> None:
         """Raise NoSnapshotError unless a second scan sees the same files: then they are of one moment."""
-        files, now = look.files, self._watch.scan()
+        files, now = look.files, self.watch.scan()
         for name in files.keys() | now.keys():
             if look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
                 continue
-            if name not in files or name not in now or files[name].key != now[name].key:
+            if name not in files or name not in now or files[name] != now[name]:
                 raise NoSnapshotError(f"{name} changed meanwhile")
 
-    def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, Key]) -> FileChecksum:
+    def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, FileState]) -> FileChecksum:
         """Return the checksum of a stored file."""
         known = self._stored.get(name)
         if self.is_stopping():
             raise NoSnapshotError("its time is over")
-        if known is not None and known[0] == state.key:
+        if known is not None and known[0] == state:
             return FileChecksum(path=f"{FILES}/{name}", size=state.size, sha256=known[1])
         path = f"{part}/{FILES}/{name}"
         found = replace(checksum_file(path), path=f"{FILES}/{name}")
-        if name in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
-            self._watch.in_place.add(series_of(name))
+        if name in linked and FileState.of(os.stat(path)) != state:  # noqa: PTH116
+            self.watch.in_place.add(series_of(name))
             raise NoSnapshotError(f"{name} changed meanwhile")
         return found
 
@@ -350,7 +342,7 @@ class Snapshots:
             key=lambda place: (max(files[name].mtime_ns for name in parts[place]), place),
             reverse=True,
         )
-        usable = [at for at in found if all(n in whole and whole[n].key == files[n].key for n in parts[at])]
+        usable = [at for at in found if all(n in whole and whole[n] == files[n] for n in parts[at])]
         kept = {name for place in (*found[: self.settings.keep], *usable[:1]) for name in parts[place]}
         old = {name for place in found for name in parts[place]} - kept
         resume = usable[0] if usable else ""
@@ -366,19 +358,16 @@ class Snapshots:
         return max(named, max([*steps, self._step]) + 1)
 
     def _reported_step(self) -> int:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            step = parse_json(read_small(self.box / layout.STATUS, _CHUNK))["step"]
-            return step if isinstance(step, int) else 0
-        return 0
+        return number_in(self.box / layout.STATUS, "step") or 0
 
     def _remove_overwritten(self, files: Files) -> None:
         """Remove snapshots with links to files that the program overwrote in place since."""
-        now = {state.inode: state.key for state in files.values() if state.is_file}
+        now = {state.inode: state for state in files.values() if state.is_file}
         there = {step_of(path) for path in newest_first(self.folder.path)}
         self._linked = {step: self._linked[step] for step in there & self._linked.keys()}
         for step, links in list(self._linked.items()):
-            changed = [name for name, (key, _) in links.items() if now.get(inode_of(key), key) != key]
-            self._watch.in_place.update(map(series_of, changed))
+            changed = [name for name, (state, _) in links.items() if now.get(state.inode, state) != state]
+            self.watch.in_place.update(map(series_of, changed))
             place = self.folder.path / name_of(step) / FILES
             lost = [name for name in changed if not _keep_beginning(place / name, *links.pop(name))]
             if not lost:
@@ -396,9 +385,9 @@ class Snapshots:
             self.say(text)
 
 
-def _keys_of(files: Files) -> dict[str, Key]:
-    """Return the keys of files and links: a new folder alone is no news."""
-    return {name: state.key for name, state in files.items() if not S_ISDIR(state.mode)}
+def _without_folders(files: Files) -> dict[str, FileState]:
+    """Return the files and links: a new folder alone is no news."""
+    return {name: state for name, state in files.items() if not S_ISDIR(state.mode)}
 
 
 def _link(source: str, target: str) -> bool:
@@ -409,12 +398,12 @@ def _link(source: str, target: str) -> bool:
     return False
 
 
-def _keep_beginning(link: Path, key: Key, sha256: str) -> bool:
+def _keep_beginning(link: Path, state: FileState, sha256: str) -> bool:
     """Replace the link to a file that grew by a copy of what it was; return False if it was overwritten."""
     part = link.with_name(".beginning.part")
     with suppress(OSError):
         shutil.copyfile(link, part)
-        os.truncate(part, key[3])
+        os.truncate(part, state.size)
         if checksum_file(part).sha256 == sha256:
             part.replace(link)
             return True

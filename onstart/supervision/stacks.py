@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.core_file import disable_core
 from vastrun.onstart.supervision.processes import descendants, send
 
@@ -87,11 +88,11 @@ def _request_stack(box: Path, rank: int, pid: int) -> tuple[Path, int]:
     """Request a rank's stacks; return the file in which they appear, and the offset."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
-        size = _file_size(own)
+        size = size_of(own)
         send(pid, signal.SIGUSR1)
         return own, size
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    size = _file_size(log)
+    size = size_of(log)
     python = _python_of(pid)
     disable_core(python)
     send(python, signal.SIGABRT)
@@ -113,15 +114,11 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:
         time.sleep(0.02)
-        if (now := {path: _file_size(path) for path in offsets}) != sizes:
+        if (now := {path: size_of(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
         grown = all(sizes[path] > offset for path, offset in offsets.items())
         if grown and time.monotonic() - changed_at > 0.2:
             return
-
-
-def _file_size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _short(file: str, box: Path) -> str:
@@ -140,7 +137,7 @@ def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
     asked = [box / layout.FLIGHT_RECORDER / f"rank-{rank}" for rank in ranks if _request_recorder(box, rank)]
     sizes: list[int] = []
     while asked and time.monotonic() < deadline:
-        before, sizes = sizes, [path.stat().st_size if path.exists() else 0 for path in asked]
+        before, sizes = sizes, [size_of(path) for path in asked]
         if all(sizes) and sizes == before:
             return
         time.sleep(0.05)

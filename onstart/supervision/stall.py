@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vastrun.contract.job import Job
@@ -28,28 +28,6 @@ _ON_DEVICE = "synchronize"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StallLimits:
-    """Maximum seconds without progress, by activity."""
-
-    stall_s: float
-    start_s: float
-    activities: Mapping[str, float] = field(default_factory=dict)
-    """Limits of slow activities that have a separate one."""
-
-    @classmethod
-    def of_job(cls, job: Job) -> StallLimits:
-        own = job.program.activity_timeouts_s
-        return cls(stall_s=job.stall_s, start_s=job.start_s, activities=own)
-
-    def of(self, activity: str) -> float:
-        """Return the maximum seconds without progress in this activity."""
-        if activity in STARTING:
-            return self.start_s
-        usual = max(self.stall_s, self.start_s) if activity in _SLOW else self.stall_s
-        return self.activities.get(activity, usual)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RankProgress:
     rank: int
     step: int
@@ -61,9 +39,17 @@ class RankProgress:
     """Stack of its main thread, innermost first; empty before it was dumped."""
 
 
-def stalled(ranks_progress: Iterable[RankProgress], limits: StallLimits) -> bool:
+def stall_limit_s(job: Job, activity: str) -> float:
+    """Return the maximum seconds without progress in this activity."""
+    if activity in STARTING:
+        return job.start_s
+    usual = max(job.stall_s, job.start_s) if activity in _SLOW else job.stall_s
+    return job.program.activity_timeouts_s.get(activity, usual)
+
+
+def stalled(ranks_progress: Iterable[RankProgress], job: Job) -> bool:
     """Tell whether a rank made no progress for longer than the limit of its activity."""
-    return any(rank_progress.still_s > limits.of(rank_progress.activity) for rank_progress in ranks_progress)
+    return any(s.still_s > stall_limit_s(job, s.activity) for s in ranks_progress)
 
 
 def observable_ranks(

@@ -19,12 +19,6 @@ STOP_TEXTS: Mapping[str, str] = {
 }
 
 
-def _signal_cause() -> str:
-    """Return the cause of SIGTERM with this provider: some send it before they reclaim the machine."""
-    meant = os.environ.get("VASTRUN_TERM", "")
-    return meant if meant in STOP_TEXTS else _AT_REQUEST
-
-
 def stop_text(cause: str | None) -> str:
     """Return the text of a cause; for an unknown one, the text of `stopped`."""
     return STOP_TEXTS.get(cause or "", STOP_TEXTS[_AT_REQUEST])
@@ -62,7 +56,10 @@ class StopRequest:
         try:
             cause = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return self.peer_cause if self._signalled_at is None else _signal_cause()
+            if self._signalled_at is None:
+                return self.peer_cause
+            # Some providers send SIGTERM before they reclaim the machine.
+            cause = os.environ.get("VASTRUN_TERM", "")
         return cause if cause in STOP_TEXTS else _AT_REQUEST
 
     @property

@@ -160,7 +160,7 @@ def records_in(folder: Path) -> Iterator[Uncaught]:
     with suppress(FileNotFoundError):
         for path in sorted(folder.glob("*.json"))[:_MAX_RECORDS]:
             with suppress(OSError, ValueError):
-                record: Uncaught = read_json(Uncaught, read_small(path, _MAX_RECORD_BYTES))
+                record = read_json(Uncaught, read_small(path, _MAX_RECORD_BYTES))
                 if record.chain or record.signal:
                     yield record
 

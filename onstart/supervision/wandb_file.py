@@ -121,7 +121,7 @@ def _item(item: bytes) -> tuple[str, float | None]:
         elif kind == (2, curve_file.BYTES):
             nested.append(content.decode("utf-8", "replace"))
         elif kind == (5, curve_file.VARINT):
-            value = float(curve_file.unzigzag(integer))
+            value = float(integer >> 1 ^ -(integer & 1))  # of the type sint64
         elif kind == (6, curve_file.FIXED64):
             value = curve_file.number_of("<d", content)
         elif kind == (16, curve_file.BYTES):
@@ -137,9 +137,4 @@ def _number(text: bytes) -> float | None:
         value = json.loads(text)
     except ValueError:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import unquote
 
 from vastrun.contract import layout
@@ -27,8 +27,10 @@ from vastrun.contract.run_module import module_command
 from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
+from vastrun.onstart.supervision.processes import start_logged
 from vastrun.onstart.supervision.wandb_file import WandbFile
 
+WANDB_LOG = f"{layout.RAW_LOGS}/wandb.log"
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
 _MAX_NAME = 128
@@ -123,7 +125,9 @@ def end_runs(
     for run in runs:
         run.read_log(_printed(box))
     main = next((run for run in runs if run.id == own), runs[0])
-    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:8]
+    is_wrong = main.exit_code is not None and bool(main.exit_code) != bool(exit_code)
+    to_end = [run for run in runs if run.exit_code is None or (run is main and is_wrong)]
+    wrong = [run for run in to_end if not run.is_offline][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
     state: Literal["finished", "failed", "crashed"] = "crashed"
     if main.id in ended or main.exit_code is not None:
@@ -141,12 +145,6 @@ def _printed(box: Path) -> str:
     return ""
 
 
-def _is_wrong(run: ProgramWandbRun, main: ProgramWandbRun, exit_code: int) -> bool:
-    if run.exit_code is None:
-        return True
-    return run is main and bool(run.exit_code) != bool(exit_code)
-
-
 def _finish(
     box: Path, environment: dict[str, str], runs: list[ProgramWandbRun], exit_code: int
 ) -> dict[str, str]:
@@ -154,20 +152,11 @@ def _finish(
     named = [{"id": run.id, "entity": run.entity, "project": run.project} for run in runs]
     report = box / layout.RUN / ".wandb-ended.json"
     command = module_command("vastrun.onstart.supervision.finish_runs")
-    with suppress(OSError), (box / layout.RAW_LOGS / "wandb.log").open("ab") as log:
-        process = subprocess.Popen(
-            [runs[0].python(), *command[1:], str(exit_code), json.dumps(named), str(report)],
-            cwd=box,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(TIMEOUT_S)
+    words = (runs[0].python(), *command[1:], str(exit_code), json.dumps(named), str(report))
+    with suppress(OSError, subprocess.TimeoutExpired):
+        start_logged(words, box / WANDB_LOG, environment, cwd=box).wait(TIMEOUT_S)
     try:
-        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, 1 << 14)))
+        return read_json(dict[str, str], read_small(report, 1 << 14))
     except (OSError, ValueError):
         return {}
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.nodes import ThisNode, network_environment
+from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import CoreTrimmer
@@ -21,8 +21,7 @@ from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, lef
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
-from vastrun.onstart.supervision.node_state import NodeState
-from vastrun.onstart.supervision.peers import Peers
+from vastrun.onstart.supervision.peers import NodeState, Peers
 from vastrun.onstart.supervision.processes import ranks_below, reap_orphans
 from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
 from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
@@ -71,10 +70,10 @@ def run_ranks(
     watch.until_over()
     watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
-    log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
+    log.drain(within_s=DRAIN_S)
     watch.report()
     if watch.gpus:
-        watch.gpus.close()
+        watch.gpus.loads.close()
     observed = ObservedLaunch(
         started_at=started_at,
         this_node=this_node,
@@ -133,9 +132,7 @@ class Watch:
             self.peers.publish(stop_cause=self.stop.cause)
             processes = self.launch.processes()
             ranks_progress = self.tracker.ranks_progress(processes)
-            # Activities before the first step are written at once, so that the log shows them without delay.
-            has_news = self.tracker.has_news(ranks_progress)
-            if has_news or time.monotonic() - reported >= 1.0:
+            if time.monotonic() - reported >= 1.0:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
@@ -220,17 +217,15 @@ class Watch:
             name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
             return self._lasted(name, limit_s)
         # Last: ranks that wait for a failed rank do not hang.
-        return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
+        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
+        is_stalled = self.peers.stalled or stall.stalled(observable, self.job)
+        return is_stalled and self._record_hang(ranks_progress)
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""
         ranks = self.peers.this_node.ranks(self.launch.world_size)
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
-
-    def _stalled(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
-        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
-        return self.peers.stalled or stall.stalled(observable, stall.StallLimits.of_job(self.job))
 
     def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
@@ -257,8 +252,7 @@ class Watch:
         return self._kill()
 
     def _stack(self, rank: int) -> tuple[StackFrame, ...]:
-        path = self.box / layout.STACKS / f"rank-{rank}.txt"
-        return main_thread(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ()
+        return main_thread(read_text(self.box / layout.STACKS / f"rank-{rank}.txt"))
 
     def _kill(self) -> bool:
         self.launch.kill_ranks()
@@ -275,12 +269,6 @@ class Watch:
                 self._reported.add(process.rank)
                 how = signal_of(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
-
-
-def _failed_first(processes: Iterable[RankProcess]) -> tuple[str, ...]:
-    """Return the log sources of the failed ranks in the order of their ends: their last lines matter most."""
-    failed = [process for process in processes if process.exit_code]
-    return tuple(f"rank{process.rank}" for process in sorted(failed, key=lambda p: p.ended_at or math.inf))
 
 
 def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:

@@ -15,12 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.data_cache import CachedFile, DataCache, megabytes, new_hash
+from vastrun.contract.data_cache import DataCache, megabytes, new_hash
 from vastrun.contract.data_files import EXIT_OF_BLAME, HUB_ENDPOINT, JobDataFile, hub_address, path_fault
 from vastrun.contract.job import Job
 from vastrun.onstart.transfer.download import FileDownload, hash_into, say
-from vastrun.onstart.transfer.download_error import DataFileError, disk_error
-from vastrun.onstart.transfer.sources import HttpSource, ObjectSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource, ObjectSource, disk_error
 
 _HUB_TOKEN = "HF_TOKEN"
 
@@ -46,19 +45,16 @@ def provide(file: JobDataFile, folder: Path, cache: DataCache | None, environ: M
     if _is_there(file, target):
         return
     part = target.with_name(f".{target.name}.part")
-    began_at, source = time.monotonic(), source_of(file, environ)
+    source = source_of(file, environ)
     try:
         if cache is not None and _through_cache(file, source, part, cache):
             part.replace(target)
             return
-        say(f"{file.path}: downloading from {source.server}")
-        digest = FileDownload(file, source, part).run()
-        size = part.stat().st_size
+        _download(file, source, part)
         part.replace(target)
     except OSError as error:
         located = disk_error(error)
         raise DataFileError(located.blame, f"{file.path}: {located}") from error
-    _say_done(file, digest, size, time.monotonic() - began_at)
 
 
 def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | ObjectSource:
@@ -128,26 +124,23 @@ def _through_cache(
             say(f"{file.path}: the disk has no room for a copy in this machine's cache")
             cached.part.unlink(missing_ok=True)
             return False
-        return _fill(file, source, part, cached)
+        cached.keep(_download(file, source, cached.part, " to this machine's cache"))
+        return cached.copy(part)
 
 
-def _fill(file: JobDataFile, source: HttpSource | ObjectSource, part: Path, cached: CachedFile) -> bool:
+def _download(file: JobDataFile, source: HttpSource | ObjectSource, part: Path, where: str = "") -> str:
+    """Download a file to `part` and return its digest. Raises DataFileError, OSError."""
     began_at = time.monotonic()
-    say(f"{file.path}: downloading from {source.server} to this machine's cache")
-    digest = FileDownload(file, source, cached.part).run()
-    size = cached.part.stat().st_size
-    cached.keep(digest)
-    _say_done(file, digest, size, time.monotonic() - began_at)
-    return cached.copy(part)
-
-
-def _say_done(file: JobDataFile, digest: str, size: int, seconds: float) -> None:
+    say(f"{file.path}: downloading from {source.server}{where}")
+    digest, size = FileDownload(file, source, part).run(), part.stat().st_size
+    seconds = time.monotonic() - began_at
     speed = megabytes(size / max(seconds, 0.001))
     ended = f"{file.path}: {megabytes(size)} in {seconds:.0f} s ({speed}/s)"
     if file.checksum is None:
         say(f"{ended}; not compared: the job file has no checksum (sha256: {digest})")
     else:
         say(f"{ended}; {file.checksum[0]} matches")
+    return digest
 
 
 if __name__ == "__main__":

@@ -13,8 +13,13 @@ from typing import Any, BinaryIO
 
 from vastrun.contract.data_cache import FREE_BYTES, megabytes, new_hash
 from vastrun.contract.data_files import JobDataFile
-from vastrun.onstart.transfer.download_error import DataFileError, InterruptedDownload, disk_error
-from vastrun.onstart.transfer.sources import HttpSource, ObjectSource
+from vastrun.onstart.transfer.sources import (
+    DataFileError,
+    HttpSource,
+    InterruptedDownload,
+    ObjectSource,
+    disk_error,
+)
 
 _CHUNK = 1 << 20
 _MAX_FAILURES = 6
@@ -65,9 +70,10 @@ class FileDownload:
                 return digest
             self._part.reset()
             if not continued:
+                shown = self._file.url.partition("?")[0]  # the query may hold a signature
                 raise DataFileError(
                     "job",
-                    f"{self._file.path}: {self._file.shown_url} has the {expected[0]} {digest}, and the job "
+                    f"{self._file.path}: {shown} has the {expected[0]} {digest}, and the job "
                     f"file says {expected[1]}: the file there has changed, or the job file is wrong",
                 )
             # The parts may be of two versions.

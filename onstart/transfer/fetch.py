@@ -18,7 +18,6 @@ from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, DamagedError, checksum_file, read_manifest
 from vastrun.contract.data_cache import FREE_BYTES
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.onstart.transfer import remote_checkpoints
 
@@ -47,10 +46,8 @@ def fetch_newest(url: str, target: Path) -> bool:
     return False.
     """
     try:
-        remote, min_step = (
-            remote_checkpoints.RemoteCheckpoints.at(url),
-            -1 if _is_of_later_run(url, target) else newest_step(target),
-        )
+        remote = remote_checkpoints.RemoteCheckpoints.at(url)
+        min_step = -1 if _is_of_later_run(url, target) else newest_step(target)
         newer = [name for name in remote.checkpoints() if remote_checkpoints.step_of(name) > min_step]
         # The newest first: if it is damaged or incomplete, the next older one is tried.
         return any(_fetch_verified(remote, name, url, target) for name in reversed(newer))
@@ -106,7 +103,7 @@ def _download(remote: remote_checkpoints.RemoteCheckpoints, name: str, part: Pat
     """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedError."""
     try:
         remote.fetch(f"{name}/{MANIFEST}", part / MANIFEST, max_bytes=32 << 20)
-        files = _listed(part, remote_checkpoints.step_of(name))
+        files = read_manifest(part, remote_checkpoints.step_of(name)).files
         # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free
         if size + FREE_BYTES > free:
@@ -122,13 +119,6 @@ def _download(remote: remote_checkpoints.RemoteCheckpoints, name: str, part: Pat
     except remote_checkpoints.transfer_errors() as error:  # of this one: an older one may be whole
         raise DamagedError(remote_checkpoints.in_one_line(error)) from error
     return sum(file.size for file in files)
-
-
-def _listed(part: Path, step: int) -> tuple[FileChecksum, ...]:
-    try:
-        return read_manifest(part, step).files
-    except ValueError as error:
-        raise DamagedError(f"its manifest cannot be read: {error}") from error
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights, newest_first
-from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
+from vastrun.contract.job import EXCLUDE_PREFIX, Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
+from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.program_files import printable
 from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage, link_files_elsewhere
 
@@ -124,12 +125,12 @@ class ListBuilder:
             why = "the run has too many files"
         # The other files of `run/` are no program's.
         if self.is_output(path) or not path.is_relative_to(self.box / layout.RUN):
-            self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
+            self.leave_out(path, why or "cannot be read", size=size_of(path), named=self.is_output(path))
 
     def _sum_of(self, path: Path) -> FileChecksum | None:
         relative = str(path.relative_to(self.box))
         if not self.with_sums:
-            return FileChecksum(path=relative, size=_size_of(path), sha256="0" * 64)
+            return FileChecksum(path=relative, size=size_of(path), sha256="0" * 64)
         try:
             stat = path.stat()
             inode = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -228,7 +229,9 @@ def _files_of_run(box: Path) -> Iterator[Path]:
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             path = Path(folder, name)
-            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_unfinished(path):
+            # A killed writer left it unfinished (`write_atomically`).
+            is_part = any(part.startswith(".") and part.endswith(".part") for part in path.parts)
+            if is_part or str(path.relative_to(box)) in _STILL_WRITTEN:
                 continue
             if path.parent.name == Path(layout.STACKS).name and not path.stat().st_size:
                 continue  # a rank that never dumped its stacks
@@ -254,8 +257,9 @@ def _matching(box: Path, pattern: str) -> Iterator[Path]:
 
 def _excluded_paths(box: Path, job: Job | None) -> Iterator[str]:
     """Yield the absolute paths that the job excludes from download."""
-    for pattern in () if job is None else job.excluded_outputs:
-        yield from map(os.path.normpath, matching_paths(working_folder(box), pattern))
+    for pattern in () if job is None else job.outputs:
+        if pattern.startswith(EXCLUDE_PREFIX):
+            yield from map(os.path.normpath, matching_paths(working_folder(box), pattern[1:]))
 
 
 def _large_snapshots(box: Path, files: int) -> Iterator[str]:
@@ -264,19 +268,6 @@ def _large_snapshots(box: Path, files: int) -> Iterator[str]:
         files -= sum(len(names) for _, _, names in os.walk(path))
         if files < 0:
             yield str(path)
-
-
-def _is_unfinished(path: Path) -> bool:
-    """Tell whether a killed writer left this file unfinished (`write_atomically`)."""
-    return any(part.startswith(".") and part.endswith(".part") for part in path.parts)
-
-
-def _size_of(path: Path) -> int:
-    """Return the bytes of a file, also behind a link; 0 if it is no file."""
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from vastrun.contract.checkpoint_folder import sha256_of
 from vastrun.contract.data_cache import DataCache, has_room, megabytes
 from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt, SentFile, contents_of
 from vastrun.contract.records import as_json
-from vastrun.onstart.transfer.download_error import DataFileError, disk_error
+from vastrun.onstart.optional_files import size_of
+from vastrun.onstart.transfer.sources import DataFileError, disk_error
 
 _COPY_S = 20.0
 """Seconds for copies from the cache, after which the launcher asks again."""
@@ -65,15 +66,12 @@ class Receiver:
         if not missing:
             self._finish()
         elif not waits:
-            part = self._part(missing[0])
-            at = part.stat().st_size if part.exists() else 0
+            at = size_of(self._part(missing[0]))
             self._make_room(sum(self._contents[i][0].size for i in missing) - at)
         return DataReceipt(missing=tuple(missing), at=at, waits=waits, damaged=damaged)
 
     def _is_there(self, file: SentFile) -> bool:
-        with suppress(OSError):
-            return (self._data / file.path).stat().st_size == file.size
-        return False
+        return size_of(self._data / file.path) == file.size
 
     def _part(self, index: int) -> Path:
         return self._pack.with_name(f"{index}.part")

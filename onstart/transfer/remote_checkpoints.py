@@ -9,13 +9,10 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from vastrun.contract.checkpoint_folder import LATEST
 from vastrun.contract.secrets import hide_forms
-
-if TYPE_CHECKING:
-    from typing import Self  # since Python 3.11
 
 _NAME = re.compile(r"step-(\d{6,18})", re.ASCII)
 _CHUNK = 8 << 20
@@ -36,7 +33,7 @@ class RemoteCheckpoints:
     root: str
 
     @classmethod
-    def at(cls, url: str) -> Self:
+    def at(cls, url: str) -> RemoteCheckpoints:
         """Open the folder at a URL. Raises ImportError without fsspec, or its package for the protocol."""
         # Imported here: a box that pushes nothing does not need fsspec.
         from fsspec.core import url_to_fs
@@ -82,7 +79,8 @@ class RemoteCheckpoints:
     def _place(self, path: str) -> str:
         """Return the full path of a file to be written, in a folder that exists."""
         target = f"{self.root}/{path}"
-        if _OBJECT_STORES.isdisjoint(self._protocols()):
+        protocols = self.files.protocol
+        if _OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
         return target
 
@@ -102,10 +100,6 @@ class RemoteCheckpoints:
 
     def remove(self, name: str) -> None:
         self.files.rm(f"{self.root}/{name}", recursive=True)
-
-    def _protocols(self) -> tuple[str, ...]:
-        protocol = self.files.protocol
-        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def step_of(name: str) -> int:

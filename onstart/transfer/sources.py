@@ -1,18 +1,22 @@
 """Sources of downloads: a web server, read from any offset without leaving its scheme, and object storage.
 
-Standard library only.
+Their errors are final ones, with who is to blame, or those after which the download is continued. Standard
+library only.
 """
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
-from urllib.error import HTTPError
+from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import urljoin, urlsplit
 from urllib.request import (
     HTTPDefaultErrorHandler,
@@ -23,8 +27,8 @@ from urllib.request import (
     Request,
 )
 
+from vastrun.contract.data_files import Blame
 from vastrun.contract.limited_http import Connections
-from vastrun.onstart.transfer.download_error import DataFileError, InterruptedDownload, network_error
 from vastrun.onstart.transfer.remote_checkpoints import in_one_line, transfer_errors
 
 _TIMEOUT_S = 60.0
@@ -36,6 +40,29 @@ _MAX_WAIT_S = 120.0
 _TRANSIENT = {408, 425, 429}
 _AUTHORIZATION = "Authorization"
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+
+
+_NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL}
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class DataFileError(Exception):
+    """A file cannot be downloaded. `blame` says whose fault it is."""
+
+    def __init__(self, blame: Blame, text: str) -> None:
+        super().__init__(" ".join(text.split()))
+        self.blame = blame
+
+
+class InterruptedDownload(Exception):
+    """A download ended early and may be continued after `wait_s` seconds; None: after the usual pause.
+
+    `blame`: of the DataFileError when it cannot be continued.
+    """
+
+    def __init__(self, blame: Blame, text: str, wait_s: float | None = None) -> None:
+        super().__init__(" ".join(text.split()))
+        self.blame, self.wait_s = blame, wait_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,16 +165,9 @@ class _SafeRedirects(HTTPRedirectHandler):
 
     max_redirections = 5
 
-    def redirect_request(  # the parameters are those of its base class
-        self,
-        req: Request,
-        fp: IO[bytes],  # noqa: ARG002
-        code: int,  # noqa: ARG002
-        msg: str,  # noqa: ARG002
-        headers: HTTPMessage,  # noqa: ARG002
-        newurl: str,
-    ) -> Request:
-        before, after = urlsplit(req.full_url), urlsplit(urljoin(req.full_url, newurl))
+    def redirect_request(self, req: Request, *others: Any) -> Request:
+        """Follow the address that is the last of the arguments. Raises DataFileError."""
+        before, after = urlsplit(req.full_url), urlsplit(urljoin(req.full_url, others[-1]))
         if after.scheme != "https" and after.scheme != before.scheme:
             raise DataFileError(
                 "server",
@@ -221,3 +241,30 @@ class ObjectSource:
                 "(secrets: [AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY] in the job file)",
             )
         return InterruptedDownload("server", f"the bucket {self.server} cannot be read: {text}")
+
+
+def network_error(error: Exception, server: str) -> DataFileError | InterruptedDownload:
+    """Return the error to raise for one of the network, which `server` or this machine caused."""
+    reason = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return DataFileError("server", f"the certificate of {server} is not valid: {reason.verify_message}")
+    if isinstance(reason, socket.gaierror):
+        # Only a definite answer of the name servers is the job's fault.
+        if reason.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            return DataFileError("job", f"there is no server named {server}")
+        return InterruptedDownload("host", f"this machine cannot look up {server}: {reason.strerror}")
+    if isinstance(reason, OSError) and reason.errno in _NO_NETWORK:
+        return InterruptedDownload("host", f"this machine cannot reach {server}: {reason.strerror}")
+    if isinstance(reason, socket.timeout):
+        return InterruptedDownload("server", f"{server} does not respond")
+    if isinstance(reason, HTTPException):
+        return InterruptedDownload("server", f"{server} sent an invalid response ({type(reason).__name__})")
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return InterruptedDownload("server", f"connection to {server} failed: {text[:200]}")
+
+
+def disk_error(error: OSError) -> DataFileError:
+    """Return the error to raise when a file cannot be written."""
+    if error.errno in _NO_SPACE:
+        return DataFileError("disk", "the disk is full")
+    return DataFileError("host", f"this machine cannot store it: {error.strerror or error}")

@@ -11,8 +11,7 @@ import pytest
 from tests.hostile.lie import STEERING
 from vastrun.contract.data_files import JobDataFile
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.download_error import DataFileError
-from vastrun.onstart.transfer.sources import HttpSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _STEERING = STEERING.encode().replace(b"\r", b"").replace(b"\n", b"")

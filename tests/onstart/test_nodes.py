@@ -8,7 +8,7 @@ import pytest
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of, torchrun_line
-from vastrun.onstart.supervision.rank_starter import master_of, rank_variables
+from vastrun.onstart.supervision.launch_agent import master_of, rank_variables
 
 PROGRAM = ProgramSpec(kind="command", argv=("python", "train.py"))
 JOB = Job(run_id="calm-heron", ranks=2, program=PROGRAM, stall_s=60, start_s=60)

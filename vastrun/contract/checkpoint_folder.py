@@ -55,15 +55,12 @@ class CheckpointScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestCheckpoint:
+class BestCheckpoint(CheckpointScore):
     """The content of `best.json`."""
 
     step: int
     path: Annotated[str, Pattern(r"step-\d{6,}")]
     """The checkpoint's folder, relative to the folder of `best.json`; `latest.json` has the same field."""
-    by: str
-    """Name of the metric of the score."""
-    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +85,9 @@ class SnapshotState:
     def of(cls, checkpoint: Path) -> SnapshotState:
         """Read the state of a snapshot. One that cannot be read has no files of a program."""
         try:
-            state = read_json(cls, read_small(checkpoint / STATE, 32 << 20))
+            return read_json(cls, read_small(checkpoint / STATE, 32 << 20))
         except (OSError, ValueError):
             return cls()
-        assert isinstance(state, cls)
-        return state
 
 
 class DamagedError(Exception):
@@ -226,7 +221,7 @@ def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
 
 def read_manifest(checkpoint: Path, step: int) -> Manifest:
     """Read the manifest of a checkpoint of that step. Raises OSError; ValueError; DamagedError."""
-    manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
     if manifest.step != step:
         raise DamagedError(f"{checkpoint.name} has a manifest of step {manifest.step}")
     if not manifest.files:

@@ -117,7 +117,8 @@ class CachedFile:
         if total.hexdigest() == digest == self._digest():
             os.utime(self._place / _DIGEST)
             return True
-        self.remove()
+        for name in (_DIGEST, _CONTENT):
+            (self._place / name).unlink(missing_ok=True)
         target.unlink()
         return False
 
@@ -132,11 +133,6 @@ class CachedFile:
         with suppress(OSError), (self._place / _CONTENT).open("rb") as source:
             while chunk := source.read(1 << 20):
                 yield chunk
-
-    def remove(self) -> None:
-        """Remove the complete file."""
-        for name in (_DIGEST, _CONTENT):
-            (self._place / name).unlink(missing_ok=True)
 
 
 def has_room(folder: Path, needed: int) -> bool:

@@ -47,11 +47,6 @@ class JobDataFile:
             return "sha256", self.sha256
         return None if self.md5 is None else ("md5", self.md5)
 
-    @property
-    def shown_url(self) -> str:
-        """Return the URL without its query, which may hold a signature."""
-        return self.url.partition("?")[0]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SentFile:

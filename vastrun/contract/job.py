@@ -126,16 +126,9 @@ class Job:
     def read(cls, box: Path) -> Job:
         """Read `job.json` in the folder of the box. Raises OSError; ValueError when it is not a job."""
         try:
-            job = read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
+            return read_json(cls, (box / layout.JOB).read_text(encoding="utf-8"))
         except RecordError as error:
             raise ValueError(f"{layout.JOB} is not a job: {error}") from error
-        assert isinstance(job, cls)
-        return job
-
-    @property
-    def restart_limits(self) -> Mapping[str, int]:
-        """Return the maximum restarts of the ranks by cause; a missing cause means 0."""
-        return self.program.max_restarts if self.restarts is None else self.restarts
 
     @property
     def max_activity_s(self) -> float:
@@ -146,11 +139,6 @@ class Job:
     def named_outputs(self) -> tuple[str, ...]:
         """Return the globs of files to download; empty: all files that the program wrote."""
         return tuple(pattern for pattern in self.outputs if not pattern.startswith(EXCLUDE_PREFIX))
-
-    @property
-    def excluded_outputs(self) -> tuple[str, ...]:
-        """Return the globs of files that must not be downloaded."""
-        return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(EXCLUDE_PREFIX))
 
     @property
     def rank_command(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -50,10 +50,10 @@ class Connections:
 
     def __init__(self) -> None:
         self._opened: list[HTTPConnection] = []
-        self._sockets: list[socket.socket] = []
+        self.sockets: list[socket.socket] = []
         """Sockets of responses, which their connections give up after the headers."""
         self._is_late = Event()
-        self._content_at = 0.0
+        self.content_at = 0.0
         """Monotonic time at which content was last read."""
         self.handler = _LimitedHandler(self)
 
@@ -68,11 +68,11 @@ class Connections:
         def close() -> None:
             left_s = seconds
             while not is_over.wait(max(_CLOSE_INTERVAL_S, left_s) if is_late.is_set() else left_s):
-                counts_from = max(began_at, self._content_at) if renews else began_at
+                counts_from = max(began_at, self.content_at) if renews else began_at
                 left_s = max(0.0, counts_from + seconds - time.monotonic())
                 if left_s == 0:
                     is_late.set()
-                    for connected in (*(connection.sock for connection in self._opened), *self._sockets):
+                    for connected in (*(connection.sock for connection in self._opened), *self.sockets):
                         if connected is not None:
                             with suppress(OSError):
                                 connected.shutdown(socket.SHUT_RDWR)
@@ -95,14 +95,6 @@ class Connections:
         self._opened.append(connection)
         return connection
 
-    def note_response(self, connected: socket.socket) -> None:
-        """Note the socket of a response."""
-        self._sockets.append(connected)
-
-    def note_content(self) -> None:
-        """Note that content is read."""
-        self._content_at = time.monotonic()
-
 
 class _Response(HTTPResponse):
     """A response with a limited number of lines around its content.
@@ -114,16 +106,16 @@ class _Response(HTTPResponse):
         self, sock: socket.socket, *arguments: Any, connections: Connections, **options: Any
     ) -> None:
         super().__init__(sock, *arguments, **options)
-        connections.note_response(sock)
-        lines: Any = _Lines(self.fp, connections.note_content)
+        connections.sockets.append(sock)
+        lines: Any = _Lines(self.fp, connections)
         self.fp = lines
 
 
 class _Lines:
     """The bytes of a response; its lines are counted until something else is read."""
 
-    def __init__(self, whole: IO[bytes], on_content: Callable[[], None]) -> None:
-        self._whole, self._left, self._on_content = whole, _MAX_LINES, on_content
+    def __init__(self, whole: IO[bytes], connections: Connections) -> None:
+        self._whole, self._left, self._connections = whole, _MAX_LINES, connections
 
     def readline(self, limit: int) -> bytes:
         self._left -= 1
@@ -136,7 +128,7 @@ class _Lines:
 
     def __getattr__(self, name: str) -> Any:
         self._left = _MAX_LINES
-        self._on_content()
+        self._connections.content_at = time.monotonic()
         return getattr(self._whole, name)
 
 

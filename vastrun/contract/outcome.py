@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.records import FileName, MaxLength, Pattern, Range, Text, read_json
@@ -365,9 +365,7 @@ class Outcome:
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
         """Read an outcome from a file's text. Raises RecordError, a ValueError, when the text is not one."""
-        outcome = read_json(cls, text)
-        assert isinstance(outcome, cls)
-        return outcome
+        return read_json(cls, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,8 +386,7 @@ class RankRecord:
 def read_rank_record(box: Path, rank: int) -> RankRecord:
     """Read the record of a rank; an empty record if it is missing or malformed."""
     try:
-        text = rank_record_path(box, rank).read_text(encoding="utf-8")
-        return cast(RankRecord, read_json(RankRecord, text))
+        return read_json(RankRecord, rank_record_path(box, rank).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return RankRecord()
 

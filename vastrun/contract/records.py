@@ -12,11 +12,11 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 _MAX_INTEGER = 2**53
 """Integers up to this value are exact for every JSON parser, and fit into any database."""
@@ -26,6 +26,7 @@ _MAX_SHOWN_CHARS = 40
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 """`Union[A, B]`, and since Python 3.10 `A | B`."""
 
+_T = TypeVar("_T")
 Reader = Callable[[Any], Any]
 _Limit = tuple[str, Callable[[Any, Any], bool], str]
 
@@ -82,9 +83,10 @@ class FileName:
     """A constraint in `Annotated[str, ...]`: a file name, decoded by `os.fsdecode` where it is not UTF-8."""
 
 
-def read_json(kind: Any, text: str | bytes) -> Any:
+def read_json(kind: type[_T], text: str | bytes) -> _T:
     """Parse `text` as JSON and convert it to `kind`. Raises RecordError."""
-    return read_as(kind, parse_json(text))
+    found: _T = read_as(kind, parse_json(text))
+    return found
 
 
 def as_json(record: Any) -> str:
@@ -130,11 +132,8 @@ def _reader_of(kind: Any) -> Reader:
     if origin is typing.Annotated:
         return _annotated_reader(args[0], kind.__metadata__)
     if origin in _UNIONS:
-        words = tuple(
-            word for arg in args[1:] if typing.get_origin(arg) is Literal for word in typing.get_args(arg)
-        )
-        read = _reader_of(args[0])
-        return partial(_or_word, words, read) if words else partial(_optional, read)
+        words = [word for arg in args if typing.get_origin(arg) is Literal for word in typing.get_args(arg)]
+        return partial(_or_word, [*words, None] if type(None) in args else words, _reader_of(args[0]))
     if origin is Literal:
         return partial(_one_of, args)
     if origin is tuple:
@@ -211,11 +210,7 @@ The names are those of annotated_types, so that its constraints work here withou
 """
 
 
-def _optional(read: Reader, value: Any) -> Any:
-    return None if value is None else read(value)
-
-
-def _or_word(words: tuple[Any, ...], read: Reader, value: Any) -> Any:
+def _or_word(words: Sequence[str | None], read: Reader, value: Any) -> Any:
     return value if value in words else read(value)
 
 

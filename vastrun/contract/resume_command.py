@@ -31,27 +31,21 @@ def with_resume(program: tuple[str, ...], path: str) -> tuple[str, ...]:
     return tuple(part for word in program for part in _filled(word, path))
 
 
-def _for_a_shell(found: re.Match[str]) -> str:
-    option = _option(found)
-    return f'${{{RESUME}:+{option}"${RESUME}"}}'
-
-
 def _filled(word: str, path: str) -> tuple[str, ...]:
     whole = PLACEHOLDER.fullmatch(word)
     if whole is None:
         is_expanded = plain_name(path) != path and _OF_SCRIPTS.search(PLACEHOLDER.sub("", word))
-        return (
-            PLACEHOLDER.sub(_for_a_shell if is_expanded else lambda found: _in_a_word(found, path), word),
-        )
+
+        def replacement(found: re.Match[str]) -> str:
+            if is_expanded:
+                return f'${{{RESUME}:+{_option(found)}"${RESUME}"}}'
+            return f"{_option(found)}{path}" if path else ""
+
+        return (PLACEHOLDER.sub(replacement, word),)
     if not path:
         return ()
     is_joined = whole[1] is None or whole[1].endswith("=")
     return (f"{_option(whole)}{path}",) if is_joined else (whole[1], path)
-
-
-def _in_a_word(found: re.Match[str], path: str) -> str:
-    """Return the replacement within a longer word: `--from={resume}`."""
-    return f"{_option(found)}{path}" if path else path
 
 
 def _option(found: re.Match[str]) -> str:

@@ -78,10 +78,9 @@ def stage_text(spans: Sequence[StageSpan], step: int) -> str:
 def read_records(box: Path) -> tuple[StageRecord, ...]:
     """Read the results of the finished stages; none where there are none, or they are malformed."""
     try:
-        found = read_json(tuple[StageRecord, ...], (box / layout.STAGES).read_text(encoding="utf-8"))
+        return read_json(tuple[StageRecord, ...], (box / layout.STAGES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ()
-    return tuple(found)
 
 
 def finished_steps(box: Path) -> int:

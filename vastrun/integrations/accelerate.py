@@ -92,18 +92,12 @@ class AccelerateLoop:
         if self._accelerator.is_local_main_process:
             shutil.rmtree(final, ignore_errors=True)  # of an earlier start, whose later steps are repeated
             part.rename(final)
-            self._remove_old()
+            if self._keep is not None:
+                names = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
+                for old in sorted(int(name[1]) for name in names if name)[: -self._keep]:
+                    shutil.rmtree(self._folder / f"step_{old}", ignore_errors=True)
         self._accelerator.wait_for_everyone()
         beat(step)
-
-    def _remove_old(self) -> None:
-        if self._keep is None:
-            return
-        saved = {
-            int(found[1]): path for path in self._folder.iterdir() if (found := _NAME.fullmatch(path.name))
-        }
-        for step in sorted(saved)[: -self._keep]:
-            shutil.rmtree(saved[step], ignore_errors=True)
 
 
 class AccelerateTracker(GeneralTracker):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vastrun import Activity, beat
 from vastrun.integrations.program import StopAgreement, numbers_of
@@ -37,9 +37,7 @@ class TransformersCallback(TrainerCallback):
         """True when the training was stopped before its end."""
         return self._stop.stopped
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Report the step; ask to save and to stop where all ranks agreed to."""
         # A training that has reached its end has not been stopped. The ranks know that together.
         if not control.should_training_stop and self._stop.should_stop():
@@ -47,37 +45,31 @@ class TransformersCallback(TrainerCallback):
             control.should_evaluate = False
         self._report(state, control)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_epoch_end(self, args: object, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Report what follows the epoch; after a stop everything is saved already."""
         if self.stopped:
             control.should_save = control.should_evaluate = False
         self._report(state, control)
 
     def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: object, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Report progress of the evaluation."""
         beat(state.global_step, "eval")
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_evaluate(self, args: object, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Report that the evaluation has ended."""
         self._activity = "checkpoint" if control.should_save else "step"
         beat(state.global_step, self._activity)
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_save(self, args: object, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Report that the checkpoint is written."""
         self._activity = "step"
         beat(state.global_step)
 
     def on_log(
         self,
-        args: TrainingArguments,
+        args: object,
         state: TrainerState,
         control: TrainerControl,
         logs: Mapping[str, Any] | None = None,

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.onstart.boot.preflight.machine import (
     EXIT_UNFIT_IMAGE,
-    JobNeeds,
     description,
     faults_of,
     inspect_machine,
@@ -45,18 +43,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_machine(box: Path) -> int:
-    needs = JobNeeds(
-        gpus=int(os.environ["VASTRUN_GPUS"]),
-        torch=Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0",
-    )
-    machine = inspect_machine(box, needs)
+    gpus = int(os.environ["VASTRUN_GPUS"])
+    torch = Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0"
+    machine = inspect_machine(box, gpus=gpus)
     for line in description(machine):
         print(line)
-    if not needs.gpus:
+    if not gpus:
         print("no GPU: the job trains on the CPU")
-    for line in warnings(machine, needs):
+    for line in warnings(machine, gpus=gpus):
         print(f"warning: {line}")
-    faults = faults_of(machine, needs)
+    faults = faults_of(machine, gpus=gpus, torch=torch)
     for line in faults:
         print(line, file=sys.stderr)
     return 1 if faults else 0
@@ -68,16 +64,9 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not _needs_torch(program):
         print(_ONE_RANK)
         return 0
-    if reason := _skip_reason(program):
-        print(f"{reason}: the communication of the ranks is not tested before your program runs")
-        return 0
     fault = torch_fault(gpus=gpus) or version_fault_here(program)
-    if fault and os.environ["VASTRUN_SETUP"] != "0":
-        print(f"{fault}, unless set-up installs it; the communication of the ranks is not tested")
-        return 0
-    if fault:
-        print(fault, file=sys.stderr)
-        return EXIT_UNFIT_IMAGE
+    if (code := _untested(program, fault, "the communication of the ranks")) is not None:
+        return code
     if ranks == 1 and not gpus:
         print(_ONE_RANK)
         return 0
@@ -91,20 +80,12 @@ def _check_communication(box: Path) -> int:
 
 def _check_link(box: Path) -> int:
     program = Job.read(box).program
-    gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
-    if reason := _skip_reason(program):
-        print(f"{reason}: the connection of the nodes is not tested before your program runs")
-        return 0
-    fault = torch_fault(gpus=gpus)
-    if fault:
-        print(
-            f"{fault}; the connection of the nodes is not tested",
-            file=sys.stdout if setup != "0" else sys.stderr,
-        )
-        return 0 if setup != "0" else EXIT_UNFIT_IMAGE
+    gpus = int(os.environ["VASTRUN_GPUS"])
+    if (code := _untested(program, torch_fault(gpus=gpus), "the connection of the nodes")) is not None:
+        return code
     try:
         with importing():  # torch, which takes seconds
-            from vastrun.onstart.boot.preflight.link import check_link
+            from vastrun.onstart.boot.preflight.comm import check_link
     except (ImportError, OSError) as error:
         return _not_imported(error, program)
     return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
@@ -125,17 +106,22 @@ def _needs_torch(program: ProgramSpec) -> bool:
     return program.torch is not None or program.kind == "hold"
 
 
-def _skip_reason(program: ProgramSpec) -> str:
-    return "" if _needs_torch(program) else skip_reason()
-
-
-def run(arguments: list[str]) -> NoReturn:
-    """Run the check and exit at once: the teardown of torch takes half a second."""
-    exit_code = main(arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)
+def _untested(program: ProgramSpec, fault: str, what: str) -> int | None:
+    """Say why it is not tested, and return the exit status; None: it can be tested."""
+    if reason := "" if _needs_torch(program) else skip_reason():
+        print(f"{reason}: {what} is not tested before your program runs")
+        return 0
+    if fault and os.environ["VASTRUN_SETUP"] != "0":
+        print(f"{fault}, unless set-up installs it; {what} is not tested")
+        return 0
+    if fault:
+        print(fault, file=sys.stderr)
+        return EXIT_UNFIT_IMAGE
+    return None
 
 
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    exit_code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # at once: the teardown of torch takes half a second

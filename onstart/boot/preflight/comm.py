@@ -1,4 +1,4 @@
-"""Communication: tests an all-reduce of ranks forked from this process; finds the settings that work here."""
+"""Communication: tests an all-reduce of ranks forked from this process, and one over the nodes of a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,9 @@ import torch.distributed as torch_dist
 
 from vastrun.contract import layout
 from vastrun.contract.errors import DeviceError
+from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
+from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
 RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
@@ -29,37 +31,32 @@ RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - eval
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommSettings:
-    """Settings for the communication of the ranks, with the timeout of their test."""
-
-    env: dict[str, str] = field(default_factory=dict)
-    limit_s: float
-    """Seconds for the all-reduce, counted from when all ranks are ready."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class CommTrial:
-    """The result of a test of settings."""
+    """The result of a test of settings, which are variables of the ranks."""
 
-    env: dict[str, str]
+    env: Mapping[str, str]
     fault: str | None
     gb_per_s: float | None
 
 
 # Where GPUs cannot reach each other's memory, by a fault of the board or its settings, NCCL hangs or returns
 # wrong sums. Then it has to copy through shared memory, or else through sockets.
-SETTINGS = {
-    "gloo": (CommSettings(limit_s=30.0),),
+SETTINGS: Mapping[str, tuple[tuple[Mapping[str, str], float], ...]] = {
+    "gloo": (({}, 30.0),),
     "nccl": (
-        CommSettings(limit_s=25.0),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+        ({}, 25.0),
+        ({"NCCL_P2P_DISABLE": "1"}, 12.0),
+        ({"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, 12.0),
     ),
 }
+"""Variables to try, each with the seconds for the all-reduce, counted from when all ranks are ready."""
 START_S = 60.0
 """Timeout for the start of CUDA and the process group, which takes long on a slow machine with good links."""
 _MIN_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 """Minimum rate; even sockets are faster."""
+_LINK_MEGABYTES = 16
+_CONNECT_TIMEOUT_S = 600.0
+"""Timeout for all nodes to connect: one may have tested several settings of its ranks before."""
 
 
 def check_communication(box: Path, ranks: int, backend: str) -> int:
@@ -67,21 +64,14 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
     Returns the step's exit status; `run/preflight.json` records all trials.
     """
-    name = f"all-reduce {ranks} ranks {backend}"
-
-    def run_trial(settings: CommSettings) -> CommTrial:
-        forked = run_forked(
-            partial(all_reduce, backend, START_S + settings.limit_s),
-            ranks,
-            settings.env,
-            settings.limit_s,
-            start_s=START_S,
-        )
-        return evaluate_trial(settings, forked, min_gb_per_s=_MIN_GB_PER_S[backend])
-
-    trials = try_settings(SETTINGS[backend], run_trial)
-    for trial in trials:
+    name, trials = f"all-reduce {ranks} ranks {backend}", list[CommTrial]()
+    for env, limit_s in SETTINGS[backend]:
+        work = partial(all_reduce, backend, START_S + limit_s)
+        trial = try_settings(work, ranks, env, limit_s, min_gb_per_s=_MIN_GB_PER_S[backend])
+        trials.append(trial)
         print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        if trial.fault is None:
+            break
     # Also when no settings work: the record has the fault of each.
     env = {} if trials[-1].fault else trials[-1].env
     tried = [asdict(trial) for trial in trials]
@@ -90,23 +80,14 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
 
 def try_settings(
-    settings_list: Sequence[CommSettings], run_trial: Callable[[CommSettings], CommTrial]
-) -> list[CommTrial]:
-    """Try the settings in order until some work, which are the last."""
-    trials: list[CommTrial] = []
-    for settings in settings_list:
-        trials.append(run_trial(settings))
-        if trials[-1].fault is None:
-            break
-    return trials
-
-
-def evaluate_trial(settings: CommSettings, forked: ForkedRanks, *, min_gb_per_s: float) -> CommTrial:
-    """Evaluate the ends of the ranks under these settings."""
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, min_gb_per_s: float = 0.0
+) -> CommTrial:
+    """Run ranks with these settings, and evaluate their ends."""
+    forked = run_forked(work, ranks, env, limit_s, start_s=START_S)
     fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
     if fault is None and forked.figure is not None and forked.figure < min_gb_per_s:
         fault = f"only {forked.figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
-    return CommTrial(env=settings.env, fault=fault, gb_per_s=forked.figure)
+    return CommTrial(env=env, fault=fault, gb_per_s=forked.figure)
 
 
 def _line(name: str, trial: CommTrial, megabytes: int) -> str:
@@ -186,7 +167,7 @@ class ForkedRanks:
 
 
 def run_forked(
-    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float
 ) -> ForkedRanks:
     """Fork ranks that run `work` with `env` in their environment; kill them at the timeout.
 
@@ -196,34 +177,24 @@ def run_forked(
         folder = Path(name)
         pids = {rank: _fork_rank(work, rank, ranks, env, folder) for rank in range(ranks)}
         faults: dict[int, str] = {}
-        late = set() if start_s is None else _late(pids, faults, folder, start_s)
-        if late:
-            faults |= _kill_all({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
-            _kill_all({rank: pid for rank, pid in pids.items() if rank not in late}, "")
-        else:
+
+        def late() -> set[int]:
+            return {rank for rank in pids if not (folder / f"ready-{rank}").exists()}
+
+        _wait(pids, faults, start_s, until=lambda: bool(faults) or not late())
+        blamed, why = late(), f"was not ready within {start_s:.0f} s"
+        if faults or not blamed:
             _wait(pids, faults, limit_s)
-            faults |= _kill_all(pids, f"did not end within {limit_s:.0f} s")
+            blamed, why = set(pids), f"did not end within {limit_s:.0f} s"
+        killed = _kill_all(pids, why)
+        faults |= {rank: killed[rank] for rank in blamed}
         figure = folder / "figure"
         return ForkedRanks(faults=faults, figure=float(figure.read_text()) if figure.exists() else None)
 
 
 def report_ready(rank: int, folder: Path) -> None:
     """Report that this rank has started and is ready for the measurement."""
-    _ready(rank, folder).touch()
-
-
-def _ready(rank: int, folder: Path) -> Path:
-    return folder / f"ready-{rank}"
-
-
-def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: float) -> set[int]:
-    """Wait until all ranks are ready or one has failed; return those that were not ready in time."""
-
-    def waited_for() -> set[int]:
-        return {rank for rank in pids if not _ready(rank, folder).exists()}
-
-    _wait(pids, faults, start_s, until=lambda: bool(faults) or not waited_for())
-    return set() if faults else waited_for()
+    (folder / f"ready-{rank}").touch()
 
 
 def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
@@ -275,3 +246,61 @@ def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
         os.kill(pid, signal.SIGKILL)
     _wait(running, {}, within_s=5.0)
     return faults | dict.fromkeys(running, f"{why}, and cannot be killed")
+
+
+def check_link(box: Path, min_mbps: float, backend: str) -> int:
+    """Measure the rate between the nodes, by one rank of each. Returns the step's exit status."""
+    job = Job.read(box)
+    this_node = this_node_of(job.nodes, os.environ)
+    work = partial(_sum_over_nodes, this_node, backend)
+    forked = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
+    name = f"all-reduce {job.nodes} nodes {backend} {_LINK_MEGABYTES} MB"
+    if fault := link_fault(forked, min_mbps):
+        print(f"{name}: {fault}", file=sys.stderr)
+        return 1
+    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum correct")
+    return 0
+
+
+def link_fault(forked: ForkedRanks, min_mbps: float) -> str:
+    """Return why the nodes cannot train together; empty if they can."""
+    if forked.faults:
+        return f"the nodes cannot reach each other: the rank {forked.faults[0]}"
+    if _mbps(forked) < min_mbps:
+        return f"only {_mbps(forked):.0f} Mbit/s between the nodes, expected at least {min_mbps:g}"
+    return ""
+
+
+def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
+    """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
+    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    # At a port of its own: the supervisors and the ranks use the next two.
+    store = torch_dist.TCPStore(
+        this_node.host,
+        this_node.port,
+        world_size=nodes,
+        is_master=this_node.is_host,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+    )
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.PrefixStore("link", store),
+        rank=this_node.node,
+        world_size=nodes,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+        **eager_init_options(device),
+    )
+    values = torch.empty(_LINK_MEGABYTES * 250_000, device=device)
+    torch_dist.barrier()
+    report_ready(0, folder)
+    # The first is the slowest: connections are made.
+    figure = measure_all_reduce(values, this_node.node, nodes, times=3)
+    # Node 0 has the store: it exits last.
+    store.set(f"done {this_node.node}", "")
+    if this_node.is_host:
+        store.wait([f"done {node}" for node in range(nodes)])
+    return figure
+
+
+def _mbps(forked: ForkedRanks) -> float:
+    return (forked.figure or 0.0) * 8000  # from GB/s

@@ -30,15 +30,6 @@ EXIT_UNFIT_IMAGE = 78
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobNeeds:
-    """The job's needs of a machine."""
-
-    gpus: int
-    torch: bool
-    """True when the program needs torch, as it is installed now."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Machine:
     """The measured machine. GPUs are inspected only when the job needs any."""
 
@@ -52,8 +43,8 @@ class Machine:
     disk_mb_per_s: float | None = None
 
 
-def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
-    """Measure this machine."""
+def inspect_machine(box: Path, *, gpus: int) -> Machine:
+    """Measure this machine for a job with that number of GPUs."""
     model = re.search(r"^model name[^:\n]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     gib = int(memory[1]) >> 20 if memory else 0
@@ -63,16 +54,16 @@ def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
         free_mib=shutil.disk_usage(box).free >> 20,
     )
-    if not needs.gpus:
+    if not gpus:
         return machine
     speed = _write_speed(box) if machine.free_mib >= _FREE_MIB else None
     return replace(_with_gpus(machine), disk_mb_per_s=speed)
 
 
-def gpu_faults(needs: JobNeeds) -> list[str]:
+def gpu_faults(*, gpus: int, torch: bool) -> list[str]:
     """Return what is wrong with the GPUs now, as `faults_of` does."""
     machine = _with_gpus(Machine(cpu="", shm_mib=0, free_mib=0))
-    return [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
+    return [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
 
 
 def _with_gpus(machine: Machine) -> Machine:
@@ -85,20 +76,28 @@ def _with_gpus(machine: Machine) -> Machine:
 
 def description(machine: Machine) -> list[str]:
     """Describe each part of the machine in a line."""
+    lines = [machine.cpu]
+    for gpu in machine.gpus:
+        memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
+        lines.append(f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}")
+    if machine.driver_cuda:
+        torch = f", torch is built for {dotted(machine.torch_cuda)}" if machine.torch_cuda else ""
+        lines.append(f"CUDA {dotted(machine.driver_cuda)} by the driver{torch}")
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
     return [
-        machine.cpu,
-        *(_gpu_line(gpu) for gpu in machine.gpus),
-        *([_cuda_line(machine.driver_cuda, machine.torch_cuda)] if machine.driver_cuda else []),
+        *lines,
         f"/dev/shm {machine.shm_mib} MiB",
         f"disk {machine.free_mib} MiB free{speed}",
     ]
 
 
-def faults_of(machine: Machine, needs: JobNeeds) -> list[str]:
-    """Return why the job cannot run on this machine; empty if it can."""
-    faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
-    if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
+def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
+    """Return why the job cannot run on this machine; empty if it can.
+
+    `torch`: its program needs torch, as it is installed now.
+    """
+    faults = [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
+    if machine.shm_mib < _SHM_MIB and gpus > 1:
         # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
         faults.append(_SHM_ADVICE)
     if machine.free_mib < _FREE_MIB:
@@ -106,13 +105,13 @@ def faults_of(machine: Machine, needs: JobNeeds) -> list[str]:
     return faults
 
 
-def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
+def warnings(machine: Machine, *, gpus: int) -> list[str]:
     """Return warnings about a machine on which the job can run."""
     names = sorted({gpu.name for gpu in machine.gpus})
     busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > 1024]
     speed = machine.disk_mb_per_s
     checks = (
-        (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
+        (machine.shm_mib < _SHM_MIB and gpus < 2, _SHM_ADVICE),
         (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
         (speed is not None and speed < 50.0, "the disk is slow: checkpoints will take long"),
         *((True, f"GPU {gpu.index}: other processes use {gpu.used_mib} MiB") for gpu in busy),
@@ -120,13 +119,13 @@ def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
     return [text for holds, text in checks if holds]
 
 
-def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
+def _gpu_faults(machine: Machine, gpus: int) -> list[str]:
     if machine.nvidia_smi_fault:
         fault = machine.nvidia_smi_fault
-        return [f"the job needs {how_many(needs.gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
+        return [f"the job needs {how_many(gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
     faults = []
-    if len(machine.gpus) < needs.gpus:
-        faults.append(f"the job needs {how_many(needs.gpus, 'GPU')}, this machine has {len(machine.gpus)}")
+    if len(machine.gpus) < gpus:
+        faults.append(f"the job needs {how_many(gpus, 'GPU')}, this machine has {len(machine.gpus)}")
     for gpu in machine.gpus:
         checks = (
             (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
@@ -137,25 +136,15 @@ def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     return faults
 
 
-def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
+def _cuda_faults(machine: Machine, *, torch: bool) -> list[str]:
     """Compare CUDA versions.
 
     Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
     """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
-    if needs.torch and driver and built_for and driver[0] < built_for[0]:
+    if torch and driver and built_for and driver[0] < built_for[0]:
         return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
     return []
-
-
-def _gpu_line(gpu: Gpu) -> str:
-    memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
-    return f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}"
-
-
-def _cuda_line(driver: Version, built_for: Version | None) -> str:
-    torch = f", torch is built for {dotted(built_for)}" if built_for else ""
-    return f"CUDA {dotted(driver)} by the driver{torch}"
 
 
 def _write_speed(box: Path) -> float:

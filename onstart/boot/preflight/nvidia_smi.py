@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _BASIC = ("index", "name", "memory.total", "driver_version")
 # A driver that does not know one of the fields rejects the whole query: these are queried separately.
@@ -25,8 +25,6 @@ class Gpu:
     name: str
     memory_mib: int | None
     driver: str
-    bus_id: str = ""
-    """Bus id, as in `00000000:3B:00.0`; empty if unknown."""
     used_mib: int | None = None
     ecc_errors: int | None = None
     """Uncorrected memory errors since the driver was loaded."""
@@ -38,11 +36,24 @@ class Gpu:
 
 def read_gpus() -> tuple[Gpu, ...]:
     """List the GPUs of this machine. Raises NvidiaSmiError."""
-    gpus = [
-        Gpu(index=int(index), name=name, memory_mib=number(memory), driver=driver)
-        for index, name, memory, driver in _rows("--query-gpu", _BASIC)
-    ]
-    return tuple(_with_rows_remapped(_with_health(gpus)))
+    rows = _rows("--query-gpu", _BASIC)
+    health = {index: rest for index, *rest in rows_if_known("--query-gpu", _HEALTH)}
+    remapped = {bus: rest for bus, *rest in rows_if_known("--query-remapped-rows", _REMAPPED)}
+    return tuple(
+        Gpu(
+            index=int(index),
+            name=name,
+            memory_mib=number(memory),
+            driver=driver,
+            used_mib=number(used),
+            ecc_errors=number(errors),
+            remap_pending=_is_set(pending),
+            remap_failed=_is_set(failed),
+        )
+        for index, name, memory, driver in rows
+        for bus, used, errors in [health.get(index, ("", "", ""))]
+        for pending, failed in [remapped.get(bus, ("", ""))]
+    )
 
 
 def driver_cuda() -> tuple[int, int] | None:
@@ -52,24 +63,6 @@ def driver_cuda() -> tuple[int, int] | None:
     except NvidiaSmiError:
         return None
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _with_health(gpus: list[Gpu]) -> list[Gpu]:
-    health = {int(index): rest for index, *rest in rows_if_known("--query-gpu", _HEALTH)}
-    return [
-        replace(gpu, bus_id=bus, used_mib=number(used), ecc_errors=number(errors))
-        for gpu in gpus
-        for bus, used, errors in [health.get(gpu.index, ("", "", ""))]
-    ]
-
-
-def _with_rows_remapped(gpus: list[Gpu]) -> list[Gpu]:
-    remapped = {bus: rest for bus, *rest in rows_if_known("--query-remapped-rows", _REMAPPED)}
-    return [
-        replace(gpu, remap_pending=_is_set(pending), remap_failed=_is_set(failed))
-        for gpu in gpus
-        for pending, failed in [remapped.get(gpu.bus_id, ("", ""))]
-    ]
 
 
 def _rows(query: str, fields: tuple[str, ...]) -> list[list[str]]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -91,24 +92,22 @@ def check_fall_back(place: Place, folder: Path) -> Seen:
 
 def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     """Return GB/s by way, and which was taken where the first hangs."""
-    from dataclasses import replace
     from functools import partial
 
     from vastrun.onstart.boot.preflight import comm
-    from vastrun.onstart.boot.preflight.comm import all_reduce, run_forked
 
-    def try_way(way: comm.CommSettings) -> comm.CommTrial:
-        work = partial(all_reduce, backend, comm.START_S + way.limit_s)
-        forked = run_forked(work, ranks, way.env, way.limit_s, start_s=comm.START_S)
-        return comm.evaluate_trial(way, forked, min_gb_per_s=0.0)
+    def try_way(env: Mapping[str, str], limit_s: float) -> comm.CommTrial:
+        work = partial(comm.all_reduce, backend, comm.START_S + limit_s)
+        return comm.try_settings(work, ranks, env, limit_s)
 
     ways, rates = comm.SETTINGS[backend], {}
-    for way in ways:
-        trial = try_way(way)
-        name = " ".join(way.env) or "as it chooses"
+    for env, limit_s in ways:
+        trial = try_way(env, limit_s)
+        name = " ".join(env) or "as it chooses"
         expect(trial.fault is None, f"{name}: {trial.fault}")
         rates[name] = trial.gb_per_s or 0.0
-    return rates, len(comm.try_settings([replace(ways[0], limit_s=0.0), *(ways[1:] or ways)], try_way)) - 1
+    after_a_hang = [(ways[0][0], 0.0), *(ways[1:] or ways)]
+    return rates, next(n for n, way in enumerate(after_a_hang) if try_way(*way).fault is None)
 
 
 def check_one_gpu_each(place: Place, folder: Path) -> Seen:

@@ -22,8 +22,15 @@ from tests.programs import described, program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.onstart.boot.preflight.comm import ForkedRanks, report_ready, run_forked
-from vastrun.onstart.boot.preflight.machine import JobNeeds, Machine, faults_of, version_fault, warnings
+from vastrun.onstart.boot.preflight.comm import (
+    CommTrial,
+    ForkedRanks,
+    link_fault,
+    report_ready,
+    run_forked,
+    try_settings,
+)
+from vastrun.onstart.boot.preflight.machine import Machine, faults_of, version_fault, warnings
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.program import PYTHON, TORCH
@@ -33,10 +40,9 @@ GPU = Gpu(
     name="NVIDIA H200",
     memory_mib=143771,
     driver="570.86.15",
-    bus_id="00000000:3B:00.0",
     ecc_errors=0,
 )
-PAIR = (GPU, replace(GPU, index=1, bus_id="00000000:5E:00.0"))
+PAIR = (GPU, replace(GPU, index=1))
 GOOD = Machine(
     cpu="CPU",
     shm_mib=8192,
@@ -46,7 +52,7 @@ GOOD = Machine(
     torch_cuda=(12, 8),
     disk_mb_per_s=900,
 )
-NEEDS = JobNeeds(gpus=2, torch=True)
+NEEDS = {"gpus": 2, "torch": True}
 
 
 NVIDIA_SMI = """\
@@ -103,7 +109,7 @@ def preflight(
     ],
 )
 def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Machine, text: str) -> None:
-    (refusal,) = faults_of(machine, NEEDS)
+    (refusal,) = faults_of(machine, gpus=2, torch=True)
     assert text in refusal
 
 
@@ -115,24 +121,24 @@ def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Ma
             replace(GOOD, torch_cuda=(12, 9)),
             NEEDS,
         ),  # within a major version newer programs run on older drivers
-        (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, torch=False)),
+        (replace(GOOD, torch_cuda=(13, 0)), {"gpus": 2, "torch": False}),
         (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
-        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, torch=True)),
+        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), {"gpus": 1, "torch": True}),
     ],
 )
-def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
-    assert faults_of(machine, needs) == []
+def test_a_machine_that_can_is_not(machine: Machine, needs: dict[str, Any]) -> None:
+    assert faults_of(machine, **needs) == []
 
 
 def test_what_only_slows_a_job_down_is_a_warning() -> None:
     other = replace(PAIR[1], name="NVIDIA A100", used_mib=20_000)
     machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0)
-    assert warnings(machine, NEEDS) == [
+    assert warnings(machine, gpus=2) == [
         "the GPUs differ, and the slowest determines the speed: NVIDIA A100, NVIDIA H200",
         "the disk is slow: checkpoints will take long",
         "GPU 1: other processes use 20000 MiB",
     ]
-    assert warnings(GOOD, NEEDS) == []
+    assert warnings(GOOD, gpus=2) == []
 
 
 def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> None:
@@ -157,25 +163,15 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from vastrun.onstart.boot.preflight.comm import CommSettings, CommTrial, evaluate_trial, try_settings
-
     def work(rank: int, ranks: int, folder: Path) -> float | None:
+        report_ready(rank, folder)
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
             time.sleep(60)
         return 7.5
 
-    def run_trial(settings: CommSettings) -> CommTrial:
-        return evaluate_trial(settings, run_forked(work, 2, settings.env, settings.limit_s), min_gb_per_s=0.5)
-
-    ways = [
-        CommSettings(limit_s=2),
-        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30),
-        CommSettings(env={"A": "B"}, limit_s=30),
-    ]
-    assert try_settings(ways, run_trial) == [
-        CommTrial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
-        CommTrial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
-    ]
+    hangs, talks = try_settings(work, 2, {}, 2), try_settings(work, 2, {"NCCL_P2P_DISABLE": "1"}, 30)
+    assert hangs == CommTrial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5)
+    assert talks == CommTrial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5)
 
 
 def test_a_slow_start_is_no_fault_of_the_links(tmp_path: Path) -> None:
@@ -207,13 +203,9 @@ def test_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from vastrun.onstart.boot.preflight.comm import CommSettings, evaluate_trial
-
-    settings = CommSettings(limit_s=1)
-    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=0.01), min_gb_per_s=0.5).fault == (
-        "only 0.01 GB/s, expected at least 0.5"
-    )
-    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=None), min_gb_per_s=0.5).fault is None
+    slow = try_settings(lambda *_: 0.01, 1, {}, 30, min_gb_per_s=0.5)
+    assert slow.fault == "only 0.01 GB/s, expected at least 0.5"
+    assert try_settings(lambda *_: None, 1, {}, 30, min_gb_per_s=0.5).fault is None
 
 
 @pytest.mark.torch
@@ -357,11 +349,9 @@ _MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum correct\n"
 
 
 def test_a_link_that_no_node_answers_on_is_told() -> None:
-    from vastrun.onstart.boot.preflight.link import fault_of
-
-    assert fault_of(ForkedRanks(faults={}, figure=0.05), 1000.0) == (
+    assert link_fault(ForkedRanks(faults={}, figure=0.05), 1000.0) == (
         "only 400 Mbit/s between the nodes, expected at least 1000"
     )
     silent = ForkedRanks(faults={0: "was not ready within 600 s"})
-    assert fault_of(silent, 1.0) == "the nodes cannot reach each other: the rank was not ready within 600 s"
-    assert fault_of(ForkedRanks(faults={}, figure=1.25), 1000.0) == ""
+    assert link_fault(silent, 1.0) == "the nodes cannot reach each other: the rank was not ready within 600 s"
+    assert link_fault(ForkedRanks(faults={}, figure=1.25), 1000.0) == ""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from vastrun.contract import layout
+from vastrun.contract.records import write_json
 from vastrun.onstart.holding.machine import HeldBox, is_dedicated_container, measure_machine
 
 
@@ -37,7 +39,7 @@ def test_a_slot_may_use_its_share_of_the_memory_or_the_less_that_it_asks_for() -
 def test_a_machine_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "slots").mkdir()
     assert HeldBox.read(tmp_path) is None
-    machine(4, 8).write(tmp_path)
+    write_json(tmp_path / layout.HELD_MACHINE, vars(machine(4, 8)))
     assert HeldBox.read(tmp_path) == machine(4, 8)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.waiting import eventually
 from vastrun.contract import layout
+from vastrun.contract.records import write_json
 from vastrun.onstart.holding import slots
 from vastrun.onstart.holding.hold import Holder
 from vastrun.onstart.holding.machine import HeldBox, box_processes, list_processes
@@ -43,7 +44,7 @@ def box(tmp_path: Path) -> Iterator[Path]:
     """A machine of two parts that is held for ten hours; nothing of its slots outlives the test."""
     shutil.copytree(ONSTART, tmp_path / layout.ONSTART)
     (tmp_path / layout.SLOTS).mkdir()
-    HeldBox(units=2, cores=(0, 1), memory_mib=4000).write(tmp_path)
+    write_json(tmp_path / layout.HELD_MACHINE, vars(HeldBox(units=2, cores=(0, 1), memory_mib=4000)))
     leave(tmp_path, 36_000)
     yield tmp_path
     for slot in slots.slots_of(tmp_path):

@@ -43,7 +43,7 @@ class Watching:
         (self.box / layout.JOB).write_text(json.dumps(job_of(checkpoints=settings)))
         job = Job.read(self.box)
         note_files(self.box, job)
-        self.program = ProgramSnapshots.of(self.box, job, self.said.append)
+        self.program = ProgramSnapshots(box=self.box, job=job, say=self.said.append)
         self.watcher.begin()
 
     @property

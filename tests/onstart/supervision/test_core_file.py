@@ -14,7 +14,6 @@ from vastrun.onstart.supervision.core_file import (
     CoreLocation,
     CoreNotes,
     CoreTrimmer,
-    core_handler,
     core_location,
     read_notes,
 )
@@ -185,7 +184,6 @@ def test_the_place_of_cores_is_read_from_the_kernel_s_pattern(
     folder = Path("/cores") if pattern.startswith("/cores") else tmp_path
     expected = None if name is None else CoreLocation(folder=folder, name=name, has_pid=has_pid)
     assert found == expected
-    assert core_handler(tmp_path / "pattern") == ("/usr/lib/handler" if pattern.startswith("|") else "")
 
 
 def test_cores_of_a_place_are_those_since_the_start_and_all_but_two_are_deleted(tmp_path: Path) -> None:

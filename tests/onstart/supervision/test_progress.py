@@ -43,32 +43,6 @@ def test_the_step_of_a_program_that_reports_none_is_that_of_its_curves(tmp_path:
     assert step_told(tmp_path, {0: 3, 1: 7}) == 3
 
 
-@pytest.mark.parametrize(
-    ("beats", "news"),
-    [
-        ([{}, {0: None}, {0: None}], [False, True, False]),
-        ([{0: None, 1: None}, {0: "0 start", 1: None}, {0: "0 start", 1: "0 start"}], [True, True, True]),
-        ([{0: "500 data"}, {0: "500 compile"}, {0: "500 forward"}], [True, True, True]),
-        ([{0: "0 forward"}, {0: "1 data"}, {0: "1 forward"}], [True, False, False]),
-        ([{0: "0 forward", 1: "0 data"}, {0: "1 data", 1: "0 forward"}], [True, True]),
-    ],
-    ids=["it tells nothing", "one after the other", "continued", "it trains", "the last to begin"],
-)
-def test_each_thing_that_is_done_until_the_first_step_is_news_once(
-    tmp_path: Path, beats: list[Mapping[int, str | None]], news: list[bool]
-) -> None:
-    folder = tmp_path / layout.HEARTBEATS
-    folder.mkdir(parents=True)
-    tracker, told = ProgressTracker(box=tmp_path), []
-    for moment in beats:
-        for rank, beat in moment.items():
-            if beat is not None:
-                (folder / f"rank-{rank}").write_text(f"{beat} 100.000 {1000 + rank}\n")
-        processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in moment]
-        told.append(tracker.has_news(tracker.ranks_progress(processes)))
-    assert told == news
-
-
 def test_a_rank_stands_still_since_its_last_heartbeat_changed(tmp_path: Path) -> None:
     beat = tmp_path / layout.HEARTBEATS / "rank-0"
     beat.parent.mkdir(parents=True)

@@ -10,7 +10,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.rank_starter import master_of, rank_variables, start_ranks
+from vastrun.onstart.supervision.launch_agent import master_of, rank_variables, start_ranks
 
 BOX = Path("/box")
 FIRST = ThisNode(node=0, nodes=2, host="gpu.example.com", port=29400, address="10.0.0.1")

@@ -11,14 +11,14 @@ from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.stacks import StackFrame
 from vastrun.onstart.supervision.stall import (
     RankProgress,
-    StallLimits,
     collective_of,
     find_stuck,
     observable_ranks,
+    stall_limit_s,
     stalled,
 )
 
-LIMITS = StallLimits(stall_s=10, start_s=60)
+JOB = read_as(Job, job_of(stall_s=10, start_s=60))
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 USER = StackFrame(file="/box/code/train.py", line="12", function="main")
 
@@ -82,24 +82,19 @@ def at(
     ],
 )
 def test_each_activity_has_its_limit(activity: str, limit_s: float) -> None:
-    assert not stalled([at(activity=activity, still_s=limit_s - 0.1)], LIMITS)
-    assert stalled([at(activity=activity, still_s=limit_s + 0.1)], LIMITS)
+    assert not stalled([at(activity=activity, still_s=limit_s - 0.1)], JOB)
+    assert stalled([at(activity=activity, still_s=limit_s + 0.1)], JOB)
 
 
 def test_a_job_may_give_a_slow_activity_a_limit_of_its_own() -> None:
     train = {"steps": 5, "limits": {"compile_s": 100, "checkpoint_s": 3}}
-    limits = StallLimits.of_job(read_as(Job, job_of(train=train, stall_s=10, start_s=60)))
-    assert [limits.of(activity) for activity in ("start", "compile", "forward", "eval", "checkpoint")] == [
-        60,
-        100,
-        10,
-        60,
-        3,
-    ]
+    job = read_as(Job, job_of(train=train, stall_s=10, start_s=60))
+    activities = ("start", "compile", "forward", "eval", "checkpoint")
+    assert [stall_limit_s(job, activity) for activity in activities] == [60, 100, 10, 60, 3]
 
 
 def test_one_rank_that_stands_still_is_enough() -> None:
-    assert stalled([at(rank=0, still_s=1), at(rank=1, still_s=11)], LIMITS)
+    assert stalled([at(rank=0, still_s=1), at(rank=1, still_s=11)], JOB)
 
 
 def test_the_rank_furthest_behind_is_the_stuck_one() -> None:
@@ -164,13 +159,13 @@ def test_ranks_that_never_beat_are_not_judged_when_others_do() -> None:
 
 def test_without_heartbeats_a_line_in_any_log_moves_all_ranks() -> None:
     silent = [at(rank=0, activity="", still_s=99), at(rank=1, activity="", still_s=99)]
-    assert not stalled(observable_ranks(silent, silent_s=3), LIMITS)
-    assert stalled(observable_ranks(silent, silent_s=11), LIMITS)
+    assert not stalled(observable_ranks(silent, silent_s=3), JOB)
+    assert stalled(observable_ranks(silent, silent_s=11), JOB)
 
 
 def test_without_heartbeats_and_before_the_first_line_the_start_limit_holds() -> None:
-    assert not stalled(observable_ranks([at(activity="", still_s=59)], silent_s=None), LIMITS)
-    assert stalled(observable_ranks([at(activity="", still_s=61)], silent_s=None), LIMITS)
+    assert not stalled(observable_ranks([at(activity="", still_s=59)], silent_s=None), JOB)
+    assert stalled(observable_ranks([at(activity="", still_s=61)], silent_s=None), JOB)
 
 
 def test_without_heartbeats_the_rank_that_waits_for_nobody_is_stuck() -> None:

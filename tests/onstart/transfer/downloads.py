@@ -15,8 +15,7 @@ from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.download_error import DataFileError
-from vastrun.onstart.transfer.sources import HttpSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource
 
 MEGABYTE = 1 << 20
 CONTENT = bytes(range(256)) * (4 * MEGABYTE // 256) + b"the end"

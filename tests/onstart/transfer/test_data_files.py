@@ -12,7 +12,7 @@ from tests.onstart.transfer.file_server import FileServer
 from vastrun.contract.data_files import EXIT_OF_BLAME
 from vastrun.onstart.transfer.data_files import provide, source_of
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.download_error import DataFileError
+from vastrun.onstart.transfer.sources import DataFileError
 
 
 def test_a_file_is_downloaded_and_the_next_run_there_compares_it(server: FileServer, tmp_path: Path) -> None:

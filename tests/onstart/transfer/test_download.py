@@ -10,8 +10,7 @@ from tests.disks import may_be_made, small_disk
 from tests.onstart.transfer.downloads import CONTENT, MEGABYTE, described, download, failure
 from tests.onstart.transfer.file_server import FileServer, serving
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.download_error import DataFileError
-from vastrun.onstart.transfer.sources import HttpSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource
 
 
 def test_what_a_cut_leaves_is_continued(server: FileServer, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt, SentFile, list_text
-from vastrun.onstart.transfer.download_error import DataFileError
 from vastrun.onstart.transfer.receive import Receiver
+from vastrun.onstart.transfer.sources import DataFileError
 
 
 def file(path: str, text: str, *, size: int | None = None, executable: bool = False) -> SentFile:
