@@ -123,7 +123,7 @@ class VastProvider:
 
     def shells(self, instance: Instance) -> Mapping[str, Remote]:
         """Return one shell for each address: `direct`, `proxy`. Raises the errors of `connect`."""
-        row, _ = self._rows.own_row(instance.id)
+        row = self._rows.own_row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         addresses = {"direct": row.direct, "proxy": row.proxy}
@@ -192,7 +192,7 @@ class VastProvider:
 
     def connect(self, instance: Instance) -> Remote:
         """Return a shell on the instance. Raises ProviderError with the cause when it cannot start."""
-        row, _ = self._rows.row(instance.id)
+        row = self._rows.row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         # The most certain cause first: a machine that never starts needs no query of the account.
@@ -202,7 +202,7 @@ class VastProvider:
         if row.is_stopped:
             raise stop_error(row, credit_usd=self.api.credit_usd(), now=self.clock.now())
         if self._rows.offline_s(row) >= OFFLINE_S:
-            text = f"Vast lists machine {row.machine_id} as offline for {OFFLINE_S / 60:.0f} min"
+            text = f"Vast lists machine {row.host} as offline for {OFFLINE_S / 60:.0f} min"
             raise ProviderError(text, cause=Cause.LOST)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
@@ -255,5 +255,5 @@ class VastProvider:
             ),
             root=BOX,
             env={},
-            is_gone=lambda: self._rows.row(row.id)[0] is None,
+            is_gone=lambda: self._rows.row(row.id) is None,
         )
