@@ -35,8 +35,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-Recall = Callable[[JobSpec], SpeedHistory]
-
 
 class VastProvider:
     """The Provider port for one account on Vast.ai."""
@@ -51,7 +49,7 @@ class VastProvider:
         self,
         account: VastAccount,
         state: Path,
-        recall: Recall = lambda _: SpeedHistory(),
+        recall: Callable[[JobSpec], SpeedHistory] = lambda _: SpeedHistory(),
         lock: Callable[[], Lock] = shipped_lock,
         elapsed: Callable[[], float] | None = None,
         *,
@@ -78,7 +76,9 @@ class VastProvider:
         """Client of Vast's API, for callers that need more than machines."""
         self._overlays = Overlays(self.api, clock)
         self._keys = KeyRing(state / "keys", secrets)
-        self._host_keys = HostKeyLog(lambda machine: self.api.log(machine, "SHA256:"), clock)
+        self._host_keys = HostKeyLog(
+            lambda machine: self.api.log(machine, filter="SHA256:", tail="5000", within_s=15.0), clock
+        )
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
         # One seed for each launcher: its searches keep the order of equal offers, others get another.
@@ -211,7 +211,7 @@ class VastProvider:
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        return self.api.host_log(instance_id, within_s=within_s)
+        return self.api.log(instance_id, daemon_logs="true", tail="100", within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
         return boot.cause_in(host_log)
