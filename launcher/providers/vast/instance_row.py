@@ -11,19 +11,7 @@ from typing import Any
 from vastrun.launcher.core import LABEL_PREFIX, ExtraRates, Instance
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.columns import (
-    ColumnReader,
-    billed_gb,
-    cuda,
-    end_of_text,
-    gpu_name,
-    number,
-    port,
-    seconds,
-    ssh_port,
-    text,
-    whole,
-)
+from vastrun.launcher.providers.vast import columns
 from vastrun.launcher.providers.vast.errors import no_response_error
 
 _UP = "success, running"
@@ -60,13 +48,22 @@ class InstanceRow(Instance):
         if (instance_id := id_of(row)) is None:
             named = row.get("id") if isinstance(row, dict) else None
             raise no_response_error(f"the row of instance {named} cannot be read")
-        columns = ColumnReader(row)
-        address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
-        proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
-        total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
-        status, status_msg = columns.read("actual_status", text), columns.read("status_msg", end_of_text)
-        cur_state, intended = columns.read("cur_state", text), columns.read("intended_status", text)
-        up_s, direct = columns.read("uptime_mins", seconds), (address, direct_port)
+        reader = columns.ColumnReader(row)
+        address, direct_port = (
+            reader.read("public_ipaddr", columns.text),
+            reader.read("ports", columns.ssh_port),
+        )
+        proxy_host, proxy_port = reader.read("ssh_host", columns.text), reader.read("ssh_port", columns.port)
+        total_usd, gpu_usd = reader.read("dph_total", columns.number), reader.read("dph_base", columns.number)
+        status, status_msg = (
+            reader.read("actual_status", columns.text),
+            reader.read("status_msg", columns.end_of_text),
+        )
+        cur_state, intended = (
+            reader.read("cur_state", columns.text),
+            reader.read("intended_status", columns.text),
+        )
+        up_s, direct = reader.read("uptime_mins", columns.seconds), (address, direct_port)
         # Its container runs although the row says loading: Vast charges for it (2026-09).
         serves = "stopped" not in (cur_state, intended) and (
             status_msg.startswith(_UP) or up_s is not None or all(direct)
@@ -76,39 +73,39 @@ class InstanceRow(Instance):
             state = "running" if serves else "loading"
         return cls(
             id=instance_id,
-            label=columns.read("label", text)[: caps.LABEL_CHARACTERS],
+            label=reader.read("label", columns.text)[: caps.LABEL_CHARACTERS],
             state=state,
             # A negative price would grow the budget with each hour.
             usd_per_hour=max(0.0, total_usd),
-            rented_at=columns.read("start_date", number),
+            rented_at=reader.read("start_date", columns.number),
             extras=ExtraRates(
                 storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
-                down_usd_per_gb=columns.read("inet_down_cost", number),
-                up_usd_per_gb=columns.read("inet_up_cost", number),
+                down_usd_per_gb=reader.read("inet_down_cost", columns.number),
+                up_usd_per_gb=reader.read("inet_up_cost", columns.number),
             ),
             # Only its disk is billed: it is loading, lost its GPUs, or its host is offline.
             idle=state == "loading" or cur_state == "stopped" or status == "offline",
             up_s=up_s,
-            down_gb=columns.read("inet_down_billed", billed_gb),
-            up_gb=columns.read("inet_up_billed", billed_gb),
-            down_mbps=max(0.0, columns.read("inet_down", number)),
-            up_mbps=max(0.0, columns.read("inet_up", number)),
-            host=columns.read("machine_id", text),
+            down_gb=reader.read("inet_down_billed", columns.billed_gb),
+            up_gb=reader.read("inet_up_billed", columns.billed_gb),
+            down_mbps=max(0.0, reader.read("inet_down", columns.number)),
+            up_mbps=max(0.0, reader.read("inet_up", columns.number)),
+            host=reader.read("machine_id", columns.text),
             note=status_msg.splitlines()[-1] if status_msg else "",
-            gpu_name=columns.read("gpu_name", gpu_name),
-            gpus=columns.read("num_gpus", whole),
-            disk_gb=max(0.0, columns.read("disk_space", number)),
-            cuda=columns.read("cuda_max_good", cuda),
+            gpu_name=reader.read("gpu_name", columns.gpu_name),
+            gpus=reader.read("num_gpus", columns.whole),
+            disk_gb=max(0.0, reader.read("disk_space", columns.number)),
+            cuda=reader.read("cuda_max_good", columns.cuda),
             actual_status=status,
             cur_state=cur_state,
             intended_status=intended,
-            next_state=columns.read("next_state", text),
+            next_state=reader.read("next_state", columns.text),
             status_msg=status_msg,
-            is_bid=columns.read("is_bid", bool),
-            end_date=columns.read("end_date", number),
+            is_bid=reader.read("is_bid", bool),
+            end_date=reader.read("end_date", columns.number),
             direct=direct if all(direct) else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
-            unreadable=tuple(columns.unreadable),
+            unreadable=tuple(reader.unreadable),
             asked_at=asked_at,
         )
 
