@@ -171,10 +171,10 @@ class Speeds:
         self.spec, self.known = spec, known
         scored = [row for row in rows if row.dlperf > 0]
         self.typical_dlperf = median([row.dlperf for row in scored] or [1.0])
-        kinds = {(row.gpu_name, row.gpus) for row in scored}
-        self.dlperf = {
-            kind: median(row.dlperf for row in scored if (row.gpu_name, row.gpus) == kind) for kind in kinds
-        }
+        scores: dict[MachineKind, list[float]] = {}
+        for row in scored:
+            scores.setdefault((row.gpu_name, row.gpus), []).append(row.dlperf)
+        self.dlperf = {kind: median(found) for kind, found in scores.items()}
         """Vast's score by kind of machine, for kinds that have one."""
 
     def forecast(self, row: OfferRow, ready_s: float) -> Forecast:
