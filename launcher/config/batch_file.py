@@ -226,10 +226,9 @@ def _jobs_of(
 ) -> tuple[list[BatchPoint], set[str]]:
     """Return the points with their jobs, and the keys that the program does not mention.
 
-    Raises JobFileError with the faults of invalid ones and `faults`.
-
-    `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True
-    where a search may draw a point twice, which then counts once. Otherwise the second is a fault.
+    `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True where a
+    search may draw a point twice, which then counts once; otherwise the second is a fault. Raises
+    JobFileError with the faults of invalid ones and `faults`.
     """
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
     own, found, not_mentioned = plain(job), dict[str, BatchPoint](), set[str]()

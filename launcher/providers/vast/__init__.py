@@ -77,7 +77,7 @@ class VastProvider:
         self._overlays = Overlays(self.api, clock)
         self._keys = KeyRing(state / "keys", secrets)
         self._host_keys = HostKeyLog(
-            lambda machine: self.api.log(machine, filter="SHA256:", tail="5000", within_s=15.0), clock
+            lambda machine: self.api.log(machine, filter="SHA256:", tail="5000"), clock
         )
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login

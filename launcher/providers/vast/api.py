@@ -170,7 +170,7 @@ class VastApi:
         """Authorize the SSH key on the instance."""
         self.repeat(calls.attach_key(instance_id, public_key), lambda answer: answer)
 
-    def log(self, instance_id: str, *, within_s: float, **options: str) -> str:
+    def log(self, instance_id: str, *, within_s: float = 15.0, **options: str) -> str:
         """Return the end of a log of the instance; `options`: those of Vast's request.
 
         No retry, since a call takes seconds. Raises UnreachableError when the log does not arrive within

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,13 +64,7 @@ class InstanceRow(Instance):
             reader.read("intended_status", columns.text),
         )
         up_s, direct = reader.read("uptime_mins", columns.seconds), (address, direct_port)
-        # Its container runs although the row says loading: Vast charges for it (2026-09).
-        serves = "stopped" not in (cur_state, intended) and (
-            status_msg.startswith(_UP) or up_s is not None or all(direct)
-        )
-        state = status
-        if status in ("", "created", "loading"):
-            state = "running" if serves else "loading"
+        state = _state(status, status_msg, (cur_state, intended), is_up=up_s is not None or all(direct))
         return cls(
             id=instance_id,
             label=reader.read("label", columns.text)[: caps.LABEL_CHARACTERS],
@@ -108,6 +102,15 @@ class InstanceRow(Instance):
             unreadable=tuple(reader.unreadable),
             asked_at=asked_at,
         )
+
+
+def _state(status: str, message: str, states: Collection[str], *, is_up: bool) -> str:
+    """Return `running`, `loading`, or Vast's status."""
+    if status not in ("", "created", "loading"):
+        return status
+    # Its container may run although the row says loading: Vast charges for it (2026-09).
+    serves = "stopped" not in states and (message.startswith(_UP) or is_up)
+    return "running" if serves else "loading"
 
 
 def id_of(row: Any) -> str | None:
