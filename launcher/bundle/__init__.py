@@ -66,7 +66,10 @@ class Bundler:
         self._shared_job: tuple[str, SharedJob] | None = None
         """The last one of another computer's, with the run's id."""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._codes, self._data = codes, data
+        self.codes = CodeStore(self._folder() / "codes", set) if codes is None else codes
+        """The code that was submitted."""
+        self.data = LocalData(self._folder() / "data") if data is None else data
+        """The files of this computer that jobs name as data."""
         self._digests: dict[tuple[Code, tuple[Secret, ...]], str] = {}
         """Digests of the code that this has kept: a batch has the same for each point."""
         self._packed: tuple[str, JobSpec, Bundle] | None = None
@@ -121,20 +124,6 @@ class Bundler:
         except (UsageError, OSError):
             return []
 
-    @property
-    def codes(self) -> CodeStore:
-        """The code that was submitted."""
-        if self._codes is None:
-            self._codes = CodeStore(self._folder() / "codes", set)
-        return self._codes
-
-    @property
-    def data(self) -> LocalData:
-        """The files of this computer that jobs name as data."""
-        if self._data is None:
-            self._data = LocalData(self._folder() / "data")
-        return self._data
-
     def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
         if (data := self._local_data(run, spec)) is None:
             return None
@@ -161,8 +150,9 @@ class Bundler:
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
         # all else that a launcher computes for a run.
-        if (known := self._known(run, spec)) is not None:
-            return known
+        known = self._packed
+        if known is not None and known[:2] == (run.id, spec) and Path(known[2].path).exists():
+            return known[2]
         with _packing_errors():
             path = self._folder() / f"{run.id}.tar.gz"
             self._write(path, run, spec)
@@ -171,12 +161,6 @@ class Bundler:
             bundle = Bundle(path=str(path), size=path.stat().st_size, sha256=sha256)
         self._packed = run.id, spec, bundle
         return bundle
-
-    def _known(self, run: Run, spec: JobSpec) -> Bundle | None:
-        """Return the bundle if it was packed before and still exists."""
-        if self._packed is None or self._packed[:2] != (run.id, spec):
-            return None
-        return self._packed[2] if Path(self._packed[2].path).exists() else None
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         is_own_job = run is None or self._shared is None
@@ -238,10 +222,14 @@ class Bundler:
         # An archive within the archive: a step of its own unpacks the code, whose failure is the user's.
         code, about = self._code(path, run, spec)
         with Archive(path) as archive:
+            # What this run continues, as the user says: the ledger, or the URL of a run.
+            url = spec.checkpoints.start_from
+            continues = [*self._origin.continues, *([url.rstrip("/").rpartition("/")[2]] if url else [])]
+            values = public_values(self._values_of(run.batch, run.point)) if run.batch else {}
             job = _job(run, spec, about) | {
                 "pushed": self._origin.pushed,
-                "continues": _continues(spec, self._origin),
-                "batch": self._batch(run),
+                "continues": continues,
+                "batch": {"name": run.batch, "values": values} if run.batch else None,
             }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
             for pattern in ("*.sh", "steps.d/*.sh"):
@@ -269,11 +257,6 @@ class Bundler:
                 archive.add_bytes(layout.DATA_LIST, list_text((*sent_files(data), *code_links)).encode())
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
-
-    def _batch(self, run: Run) -> dict[str, Any] | None:
-        if not run.batch:
-            return None
-        return {"name": run.batch, "values": public_values(self._values_of(run.batch, run.point))}
 
 
 def _shipped(spec: JobSpec) -> Worktree:
@@ -331,12 +314,6 @@ def _snapshots(spec: JobSpec) -> dict[str, Any] | None:
     named = spec.checkpoints
     kept = {"files": named.files, "keep": named.keep, "every_s": named.every_s}
     return {**kept, "max_gb": spec.limits.snapshot_gb}
-
-
-def _continues(spec: JobSpec, origin: Origin) -> list[str]:
-    """The runs that this one continues, as the user says: the ledger, or the URL of a run."""
-    url = spec.checkpoints.start_from
-    return [*origin.continues, *([url.rstrip("/").rpartition("/")[2]] if url else [])]
 
 
 def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:

@@ -53,9 +53,9 @@ class CodeStore:
                 origin = replace(origin, remote=origin.remote and hide(origin.remote))
                 found = CodeRecord(digest=digest, origin=origin, files=files)
                 if patch:
-                    self._patch(digest).write_bytes(hide(patch).encode(errors="surrogateescape"))
+                    self._path(digest, "patch").write_bytes(hide(patch).encode(errors="surrogateescape"))
             record.write_text(as_json(found), encoding="ascii")
-            record.replace(self._record(digest))
+            record.replace(self._path(digest, "json"))
             is_new = not self.archive(digest).exists()
             packed.replace(self.archive(digest))
         if is_new:
@@ -68,29 +68,24 @@ class CodeStore:
 
     def archive(self, digest: str) -> Path:
         """Return the path of the packed code, which may be gone."""
-        return self._folder / f"{digest}.tar.gz"
+        return self._path(digest, "tar.gz")
 
     def patch(self, digest: str) -> bytes:
         """Return what makes the files out of the commit's, for `git apply`; empty where there is none."""
         with suppress(OSError):
-            return self._patch(digest).read_bytes()
+            return self._path(digest, "patch").read_bytes()
         return b""
 
-    def _patch(self, digest: str) -> Path:
-        return self._folder / f"{digest}.patch"
-
-    def _record(self, digest: str) -> Path:
-        return self._folder / f"{digest}.json"
+    def _path(self, digest: str, suffix: str) -> Path:
+        return self._folder / f"{digest}.{suffix}"
 
     def record(self, digest: str | None) -> CodeRecord | None:
         """Return what is known of the code; None: nothing."""
-        if digest is None:
-            return None
-        try:
-            found: CodeRecord = read_json(CodeRecord, self._record(digest).read_bytes())
-        except (OSError, RecordError):
-            return None
-        return found
+        if digest is not None:
+            with suppress(OSError, RecordError):
+                found: CodeRecord = read_json(CodeRecord, self._path(digest, "json").read_bytes())
+                return found
+        return None
 
 
 def changed_files(record: CodeRecord, tree: Worktree) -> list[str]:

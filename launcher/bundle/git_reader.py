@@ -142,16 +142,8 @@ class Repository:
                     ).strip()
                     lines.append(f"{file.mode} {blob}\t{path}\0")
             self._git(self.top, "update-index", "-z", "--index-info", own=own, text="".join(lines))
-            words = [
-                "diff-index",
-                "--cached",
-                "--binary",
-                "--full-index",
-                "--no-renames",
-                "--no-ext-diff",
-                "HEAD",
-            ]
-            return self._git(self.top, *words, own=own)
+            form = ("--binary", "--full-index", "--no-renames", "--no-ext-diff")
+            return self._git(self.top, "diff-index", "--cached", *form, "HEAD", own=own)
 
     def _git(
         self, folder: Path, *words: str, ok: int = 0, own: Mapping[str, str] | None = None, text: str = ""

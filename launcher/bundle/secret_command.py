@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -11,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.config.command import program_of, script_of
@@ -34,19 +34,6 @@ _Key = tuple[str, str]
 """A command and the folder that it is run in."""
 
 
-@dataclass(frozen=True)
-class _KnownValue:
-    value: str
-    read_at: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CommandResult:
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-
-
 class CommandSecrets:
     """Runs the commands of secrets, once for many runs, and keeps their values in this process's memory.
 
@@ -63,7 +50,8 @@ class CommandSecrets:
     ) -> None:
         self._environment, self._timeout_s, self._now = environment, timeout_s, now
         self._lock = threading.Lock()
-        self._known: dict[_Key, _KnownValue] = {}
+        self._known: dict[_Key, tuple[str, float]] = {}
+        """Values, each with the time at which it was read."""
         self._failed: dict[_Key, tuple[float, JobValueError]] = {}
         self._trusted: set[str] = set()
 
@@ -75,18 +63,17 @@ class CommandSecrets:
         """Tell whether a job file that was read here has the command."""
         return command in self._trusted
 
-    def known(self, secret: Secret) -> str | None:
+    def known(self, secret: Secret, max_age_s: float = MAX_FALLBACK_AGE_S) -> str | None:
         """Return the value without running anything; None: it was not read, or too long ago."""
-        known = self._known.get(_key(secret))
-        return None if known is None or self._age_s(known) > MAX_FALLBACK_AGE_S else known.value
+        value, read_at = self._known.get(_key(secret), ("", -math.inf))
+        return value if self._now() - read_at <= max_age_s else None
 
     def read(self, secret: Secret) -> str:
         """Return what the secret's command prints. Raises JobValueError, which never holds the value."""
         key, asked_at = _key(secret), self._now()
         with self._lock:
-            known = self._known.get(key)
-            if known is not None and self._age_s(known) < MAX_AGE_S:
-                return known.value
+            if (known := self.known(secret, MAX_AGE_S)) is not None:
+                return known
             failed_at, failure = self._failed.get(key, (asked_at - 1, None))
             if failure is not None and failed_at >= asked_at:  # while this thread waited for another one
                 raise JobValueError(str(failure), hint=failure.hint)
@@ -97,14 +84,14 @@ class CommandSecrets:
                     return former
                 self._failed[key] = self._now(), error
                 raise
-            self._known[key] = _KnownValue(value, self._now())
+            self._known[key] = value, self._now()
             return value
 
     def hand_over(self) -> bytes:
         """Return all values, for the memory of a driver that this process starts; empty: there are none."""
         entries = [
-            {"command": command, "folder": folder, "value": known.value, "age_s": self._age_s(known)}
-            for (command, folder), known in list(self._known.items())
+            {"command": command, "folder": folder, "value": value, "age_s": self._now() - read_at}
+            for (command, folder), (value, read_at) in list(self._known.items())
         ]
         return json.dumps(entries).encode() if entries else b""
 
@@ -116,11 +103,8 @@ class CommandSecrets:
             return
         for entry in entries:
             key = (entry["command"], entry["folder"])
-            self._known[key] = _KnownValue(entry["value"], self._now() - entry["age_s"])
+            self._known[key] = entry["value"], self._now() - entry["age_s"]
             self.trust(entry["command"])
-
-    def _age_s(self, known: _KnownValue) -> float:
-        return self._now() - known.read_at
 
     def _run(self, secret: Secret) -> str:
         command = secret.command or ""
@@ -135,17 +119,18 @@ class CommandSecrets:
         except (OSError, ValueError) as error:
             raise _failure(secret, f"cannot be run: {_reason(error)}") from None
         text = done.stdout.decode(errors="replace").rstrip("\r\n")
-        if done.exit_code:
+        if done.returncode:
             # Where it printed something all the same, stderr may hold it, too.
-            reason = "" if text.strip() else _last_line(done.stderr)
-            end = f"exit code {done.exit_code}" if done.exit_code > 0 else f"signal {-done.exit_code}"
+            said = "" if text.strip() else printable(done.stderr.decode(errors="replace")).strip()
+            reason = said.rpartition("\n")[2].strip()[:_SHOWN]
+            end = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
             raise _failure(secret, f"failed with {end}{reason and f': {reason}'}")
         if not text.strip():
             raise _failure(secret, "printed nothing")
         if "\0" in text or "\ufffd" in text:
             raise _failure(secret, "did not print text in UTF-8")
-        if (lines := len(text.splitlines())) > 1:
-            raise _failure(secret, f"printed {lines} lines", f"to take the first: {command} | head -n 1")
+        if (count := len(text.splitlines())) > 1:
+            raise _failure(secret, f"printed {count} lines", f"to take the first: {command} | head -n 1")
         return text
 
 
@@ -169,15 +154,9 @@ def _failure(secret: Secret, what: str, advice: str = "") -> JobValueError:
     )
 
 
-def _last_line(stderr: bytes) -> str:
-    """Return what the command said last."""
-    lines = printable(stderr.decode(errors="replace")).strip().splitlines()
-    return lines[-1].strip()[:_SHOWN] if lines else ""
-
-
 def _output_of(
     argv: list[str], environment: Mapping[str, str], folder: str | None, timeout_s: float
-) -> _CommandResult:
+) -> subprocess.CompletedProcess[bytes]:
     """Run a program without input. Raises OSError, TimeoutExpired; OverflowError when it prints too much."""
     until = time.monotonic() + timeout_s
     # At a terminal it stays in the group of this command: a program of another group cannot ask there.
@@ -202,7 +181,7 @@ def _output_of(
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
-    return _CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+    return subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
 
 
 def _read(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:

@@ -43,7 +43,12 @@ class SharedJobs:
         """Let other computers begin a retry or the next point. Raises StorageError."""
         if self._store is None or (job.code is not None and len(job.code) > MAX_CODE_BYTES):
             return
-        name, content = _names(run, digest)[0], _packed(job)
+        head = {
+            "about": job.about,
+            "secrets": base64.b64encode(job.secrets).decode(),
+            "has_code": job.code is not None,
+        }
+        name, content = _names(run, digest)[0], json.dumps(head).encode() + b"\n" + (job.code or b"")
         of_all = hashlib.sha256(content).hexdigest()
         if self._saved_digests.get(name) != of_all:
             self._store.replace(name, content)
@@ -78,12 +83,3 @@ def _names(run: Run, digest: str | None) -> list[str]:
     if run.batch:  # its points have the same code, until it is submitted with another
         return [f"job of batch {run.batch}{'' if digest is None else f' {digest}'}"]
     return [f"job of {run.id}", *([f"job of {run.parent}"] if run.parent else [])]
-
-
-def _packed(job: SharedJob) -> bytes:
-    head = {
-        "about": job.about,
-        "secrets": base64.b64encode(job.secrets).decode(),
-        "has_code": job.code is not None,
-    }
-    return json.dumps(head).encode() + b"\n" + (job.code or b"")

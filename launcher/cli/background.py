@@ -14,7 +14,6 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
-from vastrun.launcher.ledger.presence import KilledLauncher
 from vastrun.launcher.ui.render.amounts import moment, rough
 
 _SERVER_WAIT_S = 15.0
@@ -108,25 +107,25 @@ def replace_dead_drivers(app: App) -> None:
                 say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
-def continue_killed(app: App, killed: Sequence[KilledLauncher]) -> None:
+def continue_killed(app: App, killed: Sequence[str]) -> None:
     """Report launchers that were killed for lack of memory; continue their work with background drivers."""
     ledger = app.ledger()
-    for launcher in killed:
-        runs = [ledger.get(run_id) for run_id in ledger.held_by(launcher.who)]
+    for who in killed:
+        runs = [ledger.get(run_id) for run_id in ledger.held_by(who)]
         targets = {
             Target("batch", run.batch) if run.batch else Target("run", run.leader or run.id) for run in runs
         }
-        targets |= {Target("batch", name) for name in ledger.batches.held_by(launcher.who)}
+        targets |= {Target("batch", name) for name in ledger.batches.held_by(who)}
         for target in sorted(targets, key=lambda target: target.name):
             if find_open_target(app.driver_ledger(), target, app.now()) is None or is_driven(ledger, target):
                 continue
             say(
-                f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "
-                "kernel: this computer ran out of memory",
+                f"the launcher of {target.name} (process {who.split(':')[-2]}) was killed, most likely by "
+                "the kernel: this computer ran out of memory",
                 err=True,
             )
             _continue(app, target)
-        app.presence.forget(launcher)
+        app.presence.forget(who)
 
 
 def _continue(app: App, target: Target) -> None:

@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any
@@ -87,8 +87,8 @@ def load_batch(
             points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
-    found = _jobs_of(points, job, base_dir, faults, now, _beside(name, spec.job), repeats=search is not None)
-    return _loaded(spec, job, found)
+    job_name, repeats = _beside(name, spec.job), search is not None
+    return _loaded(spec, job, *_jobs_of(points, job, base_dir, faults, now, job_name, repeats=repeats))
 
 
 def _searching(
@@ -104,7 +104,7 @@ def _searching(
     """Return a batch whose search suggests its points. Each corner of its space must make a valid job."""
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
-    found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
+    _, not_mentioned = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
     search = Search(
         samples=fields.samples,
         seed=fields.seed,
@@ -114,14 +114,11 @@ def _searching(
         base_dir=base_dir,
         now=None if now is None else now.isoformat(),
     )
-    return LoadedBatch(
-        spec=spec, points=[], search=search, job=plain(job), unmentioned=frozenset(found.unmentioned)
-    )
+    return replace(_loaded(spec, job, [], not_mentioned), search=search)
 
 
-def _loaded(spec: BatchSpec, job: Node, found: _Jobs) -> LoadedBatch:
-    points = list(found.points.values())
-    return LoadedBatch(spec=spec, points=points, job=plain(job), unmentioned=frozenset(found.unmentioned))
+def _loaded(spec: BatchSpec, job: Node, points: Sequence[BatchPoint], names: set[str]) -> LoadedBatch:
+    return LoadedBatch(spec=spec, points=points, job=plain(job), unmentioned=frozenset(names))
 
 
 def is_of_job(point: BatchPoint, job: Any) -> bool:
@@ -139,11 +136,9 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
     job = parse(search.job_text, search.job_name)
-    found = _jobs_of(cells, job, search.base_dir, [], now, search.job_name, repeats=True)
+    points, _ = _jobs_of(cells, job, search.base_dir, [], now, search.job_name, repeats=True)
     code = search.code_digest
-    return [
-        with_code(one, replace(read_job(one.spec_json), code_digest=code)) for one in found.points.values()
-    ]
+    return [with_code(one, replace(read_job(one.spec_json), code_digest=code)) for one in points]
 
 
 def load_sweep(
@@ -181,8 +176,7 @@ def load_sweep(
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_point_count(len(points))
-    found = _jobs_of(points, job, base_dir, faults, now, spec.job, repeats=bool(ranges))
-    return _loaded(spec, job, found)
+    return _loaded(spec, job, *_jobs_of(points, job, base_dir, faults, now, spec.job, repeats=bool(ranges)))
 
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
@@ -220,17 +214,6 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
     return (None if faults else spec), axes
 
 
-@dataclass(kw_only=True)
-class _Jobs:
-    """Points with their jobs, and the keys that the program does not mention."""
-
-    points: dict[str, BatchPoint] = field(default_factory=dict)
-    """Points by id."""
-    numbers: dict[str, int] = field(default_factory=dict)
-    """Number of a point in the file, counted from 1, by the job that it makes."""
-    unmentioned: set[str] = field(default_factory=set)
-
-
 def _jobs_of(
     points: Sequence[Cells],
     job: Node,
@@ -240,14 +223,16 @@ def _jobs_of(
     job_name: str,
     *,
     repeats: bool,
-) -> _Jobs:
-    """Return the points with their jobs. Raises JobFileError with the faults of invalid ones and `faults`.
+) -> tuple[list[BatchPoint], set[str]]:
+    """Return the points with their jobs, and the keys that the program does not mention.
 
-    `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True
-    where a search may draw a point twice, which then counts once. Otherwise the second is a fault.
+    `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True where a
+    search may draw a point twice, which then counts once; otherwise the second is a fault. Raises
+    JobFileError with the faults of invalid ones and `faults`.
     """
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
-    own, found = plain(job), _Jobs()
+    own, found, not_mentioned = plain(job), dict[str, BatchPoint](), set[str]()
+    numbers: dict[str, int] = {}  # in the file, counted from 1, by the job that a point makes
     job_file = job_name if PurePath(job_name).suffix in (".yaml", ".yml") else None
     for number, cells in enumerate(points, 1):
         values = {key: plain(node) for key, node in cells.items()}
@@ -259,7 +244,7 @@ def _jobs_of(
                 if key not in parameters:
                     root = grafted(root, key, node)
             asked = load_node(root, base_dir, now)
-            found.unmentioned |= unmentioned(asked, parameters)
+            not_mentioned |= unmentioned(asked, parameters)
             spec = replace(with_parameters(asked, parameters), job_file=job_file)
             if spec.resources.gpu_memory_gb == "auto":
                 faults.append(fault_at(job, "resources.gpu_memory_gb", _NO_AUTO))
@@ -269,13 +254,13 @@ def _jobs_of(
             faults += error.faults
         else:
             point = BatchPoint(id=_id_of(own, values), values=values, spec_json=as_json(spec))
-            first = found.numbers.setdefault(point.spec_json, number)
+            first = numbers.setdefault(point.spec_json, number)
             if first != number and not repeats:
                 faults.append(_repeated(cells, values, number, first))
-            found.points.setdefault(point.id, point)
+            found.setdefault(point.id, point)
     if faults:
         raise _errors(faults)
-    return found
+    return list(found.values()), not_mentioned
 
 
 def _beside(batch_file: str, job: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
@@ -76,20 +76,15 @@ def _program(spec: JobSpec) -> Iterator[Conflict]:
             command,
             "a list is run without a shell, one word an item; write a script as a string, not as a list",
         )
-    if spec.command is not None and (notebook := notebook_of(spec.command)) is not None:
+    words = spec.command or ("",)
+    found_notebook = _RUNS_NOTEBOOK.search(script_of(words) or " ".join(words))
+    if found_notebook or words[0].endswith(".ipynb"):
+        notebook = found_notebook[1] if found_notebook else words[0]
         yield Conflict(
             command,
             f"{notebook} is a notebook, which Python cannot run; make it a program: "
             f"jupyter nbconvert --to script {notebook}",
         )
-
-
-def notebook_of(command: Sequence[str]) -> str | None:
-    """Return the notebook that a command gives to Python as its program, or runs; None: there is none."""
-    if command[0].endswith(".ipynb"):
-        return command[0]
-    found = _RUNS_NOTEBOOK.search(script_of(tuple(command)) or " ".join(command))
-    return found[1] if found else None
 
 
 def _success(spec: JobSpec) -> Iterator[Conflict]:

@@ -63,8 +63,8 @@ def fetch_small_file(
 ) -> bytes:
     """Fetch the whole file; empty when it does not exist.
 
-    Raises BoxError when they are more than `most`, by default than `caps` allows to that file, or more than
-    the budget.
+    Raises BoxError for more than `max_bytes`, by default what `caps` allows to that file, or than the
+    budget.
     """
     max_bytes = caps.SMALL_FILES[path] if max_bytes is None else max_bytes
     content = bytearray()

@@ -139,7 +139,30 @@ class Cluster:
 
 def parse_partitions(printed: str) -> list[Partition]:
     """Parse the output of `sinfo`. Raises UnreachableError."""
-    return [_parse_partition(row) for row in _rows(printed, "sinfo")]
+    found = []
+    for row in _rows(printed, "sinfo"):
+        fields = row.split("|", 7)
+        if len(fields) != 8:
+            raise _malformed("sinfo", row)
+        name, avail, limit, nodes, cores, memory, state, gres = fields
+        word = state.rstrip("*~#!%$@^-+").lower()
+        if not _NAME.fullmatch(name.removesuffix("*")) or not re.fullmatch(r"[a-z_]{1,30}", word, re.ASCII):
+            raise _malformed("sinfo", row)
+        memory_mb = _parse_integer(memory.rstrip("+"), row)
+        partition = Partition(
+            name=name.removesuffix("*"),
+            is_default=name.endswith("*"),
+            # A star after the state means that the node does not respond.
+            is_usable=avail == "up" and word not in _UNUSABLE and not state.endswith("*"),
+            max_s=None if limit == "infinite" else _parse_duration(limit, row),
+            nodes=_parse_integer(nodes, row),
+            cores=_parse_integer(cores.rstrip("+"), row),
+            # 1 is Slurm's default where the site sets no RealMemory.
+            memory_mb=memory_mb if memory_mb > 1 else 0,
+            gpus=_parse_gpus(gres),
+        )
+        found.append(partition)
+    return found
 
 
 def parse_starts(printed: str, count: int) -> list[StartEstimate]:
@@ -233,28 +256,6 @@ def _rows(printed: str, who: str) -> Sequence[str]:
     if rows[-1] != END:
         raise _malformed(who, "truncated output")
     return [row for row in rows[:-1] if row]
-
-
-def _parse_partition(row: str) -> Partition:
-    fields = row.split("|", 7)
-    if len(fields) != 8:
-        raise _malformed("sinfo", row)
-    name, avail, limit, nodes, cores, memory, state, gres = fields
-    bare_state = state.rstrip("*~#!%$@^-+").lower()
-    if not _NAME.fullmatch(name.removesuffix("*")) or not re.fullmatch(r"[a-z_]{1,30}", bare_state, re.ASCII):
-        raise _malformed("sinfo", row)
-    memory_mb = _parse_integer(memory.rstrip("+"), row)
-    return Partition(
-        name=name.removesuffix("*"),
-        is_default=name.endswith("*"),
-        # A star after the state means that the node does not respond.
-        is_usable=avail == "up" and bare_state not in _UNUSABLE and not state.endswith("*"),
-        max_s=None if limit == "infinite" else _parse_duration(limit, row),
-        nodes=_parse_integer(nodes, row),
-        cores=_parse_integer(cores.rstrip("+"), row),
-        memory_mb=memory_mb if memory_mb > 1 else 0,  # 1 is Slurm's default where the site sets no RealMemory
-        gpus=_parse_gpus(gres),
-    )
 
 
 def _parse_job(fields: Sequence[str], row: str) -> SlurmJob:

@@ -117,12 +117,10 @@ def _wheels(client: DockerClient, recipe: BuildRecipe, base: str, cache: Path, s
             base, ["-c", _PROBE], entrypoint="python3", remove=True, network_mode="none"
         )
     major, minor, glibc, machine = json.loads(message)
-    interpreter = Interpreter(version=(major, minor), glibc=glibc, machine=machine)
-    version = f"{major}.{minor}"
-    python = {"python": version, "glibc": glibc, "machine": machine}
+    python = {"python": f"{major}.{minor}", "glibc": glibc, "machine": machine}
     folder = cache / fingerprint(recipe.root, recipe.requirements, python)
-    screen.step("wheels", f"for Python {version}, into {folder}")
-    fetch([recipe.root / name for name in recipe.requirements], interpreter, folder)
+    screen.step("wheels", f"for Python {python['python']}, into {folder}")
+    fetch([recipe.root / name for name in recipe.requirements], folder, **python)
     return folder
 
 
@@ -164,47 +162,33 @@ def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: 
         raise ImageError(f"cannot write {archive_path}: {error.strerror}", hint="export TMPDIR=…") from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interpreter:
-    """The Python that the wheels are for."""
-
-    version: tuple[int, int]
-    glibc: str
-    machine: str
-
-    @property
-    def platforms(self) -> list[str]:
-        """The tags of the wheels that it can use, the newest first."""
-        newest = int(self.glibc.partition(".")[2] or _OLDEST_GLIBC)
-        tags = [f"manylinux_2_{minor}_{self.machine}" for minor in range(newest, _OLDEST_GLIBC - 1, -1)]
-        return [*tags, f"manylinux2014_{self.machine}", f"linux_{self.machine}"]
+def platforms_of(glibc: str, machine: str) -> list[str]:
+    """Return the tags of the wheels that a Python with this glibc can use, the newest first."""
+    newest = int(glibc.partition(".")[2] or _OLDEST_GLIBC)
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(newest, _OLDEST_GLIBC - 1, -1)]
+    return [*tags, f"manylinux2014_{machine}", f"linux_{machine}"]
 
 
-def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:
-    """Fill the folder, once, with the wheels as pinned by their hashes. Raises ImageError."""
+def fetch(requirements: Iterable[Path], folder: Path, *, python: str, glibc: str, machine: str) -> None:
+    """Fill the folder, once, with the wheels for that Python by their pinned hashes. Raises ImageError."""
     complete = folder / ".complete"
     if complete.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    platforms = [word for tag in platforms_of(glibc, machine) for word in ("--platform", tag)]
     for file in requirements:
-        _fetch(file, interpreter, folder)
+        command = [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--dest", str(folder), "--requirement", str(file), "--require-hashes", "--no-deps"),
+            *("--only-binary", ":all:", "--implementation", "cp", "--python-version", python, *platforms),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise ImageError(f"pip takes more than {_TIMEOUT_S / 60:.0f} min for {file.name}") from error
+        if done.returncode:
+            raise ImageError(
+                f"pip cannot download the packages of {file.name}: {done.stderr.strip()[-1000:]}",
+                hint="check that this works: python -m pip download pip",
+            )
     complete.touch()
-
-
-def _fetch(file: Path, interpreter: Interpreter, folder: Path) -> None:
-    platforms = [word for tag in interpreter.platforms for word in ("--platform", tag)]
-    command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--dest", str(folder), "--requirement", str(file), "--require-hashes", "--no-deps"),
-        *("--only-binary", ":all:", "--implementation", "cp"),
-        *("--python-version", "{}.{}".format(*interpreter.version), *platforms),
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"pip takes more than {_TIMEOUT_S / 60:.0f} min for {file.name}") from error
-    if done.returncode:
-        raise ImageError(
-            f"pip cannot download the packages of {file.name}: {done.stderr.strip()[-1000:]}",
-            hint="check that this works: python -m pip download pip",
-        )

@@ -138,7 +138,10 @@ def read_lock(path: Path) -> Lock:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         if content["version"] != _SCHEMA:
             raise ValueError(f"version {content['version']}, expected {_SCHEMA}")
-        images = {str(name): _image_of(values) for name, values in content["images"].items()}
+        images = {str(name): LockedImage(**values) for name, values in content["images"].items()}
+        for image in images.values():
+            if not _DIGEST.fullmatch(image.digest):
+                raise ValueError(f"{image.name}: no digest: {image.digest!r}")
     except OSError as error:
         raise ImageError(f"cannot read {path}: {error.strerror}", hint=_restore_hint(path)) from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -167,13 +170,6 @@ def write_lock(path: Path, lock: Lock) -> None:
     except OSError as error:
         hint = "export VASTRUN_IMAGE_LOCK=/somewhere/writable/image.lock"
         raise ImageError(f"cannot write {path}: {error.strerror}", hint=hint) from error
-
-
-def _image_of(values: Mapping[str, Any]) -> LockedImage:
-    image = LockedImage(**values)
-    if not _DIGEST.fullmatch(image.digest):
-        raise ValueError(f"{image.name}: no digest: {image.digest!r}")
-    return image
 
 
 def lacks_code(cuda: float, compute_cap: int) -> bool:
@@ -211,17 +207,12 @@ class ImageRequirements:
             architecture=next((name for name, form in _ARCHITECTURES.items() if form.search(words)), ""),
         )
 
-    def misfit(self, machine: Capability, *, gpus: int) -> str:
-        """Say why the image does not run on such a machine; empty where it does, or where that is unknown."""
-        if self.architecture and self.architecture != machine.architecture:
-            return f"it is for {self.architecture}, the machine is {machine.architecture}"
-        if not (gpus and self.cuda):
-            return ""
-        if 0 < machine.cuda_max < self.cuda:
-            return f"it needs a driver for CUDA {self.cuda:g}, the machine's is for {machine.cuda_max:g}"
-        if lacks_code(self.cuda, machine.compute_cap):
-            return f"CUDA {self.cuda:g} has no code for compute capability {machine.compute_cap / 100:g}"
-        return ""
+    def fits(self, machine: Capability, *, gpus: int) -> bool:
+        """Tell whether the image runs on such a machine, as far as that is known."""
+        if self.architecture not in ("", machine.architecture):
+            return False
+        is_driver_old = 0 < machine.cuda_max < self.cuda
+        return not gpus or not (is_driver_old or lacks_code(self.cuda, machine.compute_cap))
 
     def __str__(self) -> str:
         known = [f"CUDA {self.cuda:.1f}"] if self.cuda else []

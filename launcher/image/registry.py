@@ -41,19 +41,8 @@ _Header = Annotated[str, Pattern("[!-~]*"), MaxLength(caps.REGISTRY_CHARACTERS)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Blob:
-    digest: _Digest
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Layer:
     size: Annotated[int, Range(0, caps.LAYER_BYTES)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Manifest:
-    config: _Blob
-    layers: Annotated[tuple[_Layer, ...], MaxLength(caps.REGISTRY_ENTRIES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +52,20 @@ class _Platform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PlatformManifest:
+class _Blob:
     digest: _Digest
     platform: _Platform | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Manifest:
+    config: _Blob
+    layers: Annotated[tuple[_Layer, ...], MaxLength(caps.REGISTRY_ENTRIES)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Index:
-    manifests: Annotated[tuple[_PlatformManifest, ...], MaxLength(caps.REGISTRY_ENTRIES)] | None = None
+    manifests: Annotated[tuple[_Blob, ...], MaxLength(caps.REGISTRY_ENTRIES)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +91,6 @@ class PublishedImage:
 
     reference: ImageReference
     """With its digest."""
-    architecture: str
     size_mb: int
     """Compressed size of its layers, in MB."""
     labels: Mapping[str, str]
@@ -129,12 +123,10 @@ class Registry:
             content, _ = repository.manifest(platforms[ARCHITECTURE])
         manifest = repository.read(_Manifest, content)
         config = repository.read(_Config, repository.blob(manifest.config.digest))
-        architecture = config.architecture or "nothing known"
-        if architecture != ARCHITECTURE:
-            raise _wrong_architecture(reference, architecture)
+        if config.architecture != ARCHITECTURE:
+            raise _wrong_architecture(reference, config.architecture or "nothing known")
         return PublishedImage(
             reference=ImageReference.of(f"{reference.tagged}@{digest}"),
-            architecture=architecture,
             size_mb=round(sum(layer.size for layer in manifest.layers) / 1e6),
             labels=(config.config and config.config.Labels) or {},
         )

@@ -71,7 +71,6 @@ def _locked(variant: str, found: PublishedImage, lock: Lock) -> LockedImage:
         cuda = found.labels.get(f"{LABEL}cuda") or None
         return LockedImage(
             **common,  # type: ignore[arg-type]
-            architecture=found.architecture,
             whole=True,
             torch=found.labels.get(f"{LABEL}torch", ""),
             cuda=cuda,

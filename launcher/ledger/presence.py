@@ -56,19 +56,6 @@ def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) 
     return now.computer > before.computer
 
 
-def to_text(count: KillCount | None) -> str:
-    """Serialize the count to one line."""
-    return "" if count is None else as_json(count)
-
-
-def from_text(text: str) -> KillCount | None:
-    """Parse a count; None when the text is invalid."""
-    with suppress(RecordError):
-        count: KillCount = read_json(KillCount, text)
-        return count
-    return None
-
-
 def _read_count(proc: Path, cgroups: Path, cgroup: str) -> KillCount | None:
     boot = _text(proc / "sys/kernel/random/boot_id").strip()
     computer = _match(r"^oom_kill (\d+)$", _text(proc / "vmstat"))
@@ -89,14 +76,6 @@ def _text(path: Path) -> str:
             return file.read(1 << 16)
     except OSError:
         return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KilledLauncher:
-    """A launcher that died while the kernel's OOM killer was active."""
-
-    who: str
-    pid: int
 
 
 class Presence:
@@ -135,7 +114,8 @@ class Presence:
             self._lock = path.open("xb")
             # The kernel releases the lock however the process ends; a pid may be reused.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._lock.write(to_text(self._read_count()).encode())
+            count = self._read_count()
+            self._lock.write(b"" if count is None else as_json(count).encode())
             self._lock.flush()
         except OSError as error:
             hint = state_folder_hint(path.parent.parent)
@@ -159,28 +139,25 @@ class Presence:
         self._clean_up(path)
         return False
 
-    def killed_for_memory(self) -> Sequence[KilledLauncher]:
-        """List the launchers that died on this computer while its OOM killer was active."""
+    def killed_for_memory(self) -> Sequence[str]:
+        """List the names of the launchers that died on this computer while its OOM killer was active."""
         for path in self._folder.glob("*-*"):
             with suppress(OSError):
                 if _NAME.fullmatch(path.name) and not is_locked(path):
                     self._clean_up(path)
         found = [_KILLED.fullmatch(path.name) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))]
-        return [
-            KilledLauncher(who=f"{self.computer}:{one[1]}:{one[2]}", pid=int(one[1])) for one in found if one
-        ]
+        return [f"{self.computer}:{one[1]}:{one[2]}" for one in found if one]
 
-    def forget(self, killed: KilledLauncher) -> None:
+    def forget(self, who: str) -> None:
         """Delete the record of a killed launcher after its report."""
-        _, number, word = killed.who.rsplit(":", 2)
+        _, number, word = who.rsplit(":", 2)
         path = self._path(number, word)
         path.with_name(f"{path.name}{_SUFFIX}").unlink(missing_ok=True)
 
     def _clean_up(self, path: Path) -> None:
         """Delete the file of a dead process; keep it under another name if the OOM killer was active."""
-        with suppress(OSError):
-            before = from_text(path.read_text(encoding="utf-8", errors="replace"))
-            if before is not None and self._killed_since(before):
+        with suppress(OSError, RecordError):
+            if self._killed_since(read_json(KillCount, path.read_text(encoding="utf-8", errors="replace"))):
                 path.replace(path.with_name(f"{path.name}{_SUFFIX}"))
                 return
         path.unlink(missing_ok=True)

@@ -172,7 +172,8 @@ def run_from_row(row: Row) -> core.Run:
 
 def measured_from_row(row: Row) -> core.MeasuredRun:
     """Return the measurements of a run's machine from these columns of its row."""
-    offer = json.loads(row["offer"])
+    offer, rented_at, released_at = json.loads(row["offer"]), row["rented_at"], row["released_at"]
+    rented_s = max(0.0, released_at - rented_at) if rented_at and released_at else 0.0  # 0 until its end
     return core.MeasuredRun(
         provider=row["provider"],
         host=row["host"],
@@ -182,17 +183,11 @@ def measured_from_row(row: Row) -> core.MeasuredRun:
         spec_json=row["spec_json"],
         steps_per_s=row["steps_per_s"],
         boot_s=row["boot_s"],
-        bid_hours=_hours(row) if offer.get("bid_usd_per_hour") is not None else 0.0,
+        bid_hours=rented_s / 3600 if offer.get("bid_usd_per_hour") is not None else 0.0,
         preempted=row["cause"] == core.Cause.PREEMPTED,
         account=row["account"],
         tail_s=None if row["charged"] is None else json.loads(row["charged"]).get("tail_s"),
     )
-
-
-def _hours(row: Row) -> float:
-    """Return the hours of the run's rental; 0 until its end."""
-    rented_at, released_at = row["rented_at"], row["released_at"]
-    return max(0.0, released_at - rented_at) / 3600 if rented_at and released_at else 0.0
 
 
 def _parse_offer(values: dict[str, Any]) -> core.Offer:

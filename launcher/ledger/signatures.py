@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,28 +70,24 @@ class RowForm:
         return UnsignedError(f"{name} is not signed", hint=command)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SigningKeys:
-    """The keys of this computer."""
-
-    computer: Callable[[], str]
-    """Returns this computer's name in the team."""
-    own: Callable[[], bytes]
-    """Returns the key that only this computer has."""
-    team: str = ""
-    """VASTRUN_TEAM_KEY, which the computers share that drive each other's runs; empty: only own runs."""
-
-
 class SignedRows(RowForm):
     """Rows of a team's ledger."""
 
-    def __init__(self, keys: SigningKeys, ledger: str, *, shows_all: bool = True) -> None:
-        """`ledger`: the ledger's id."""
-        self._keys, self._ledger, self.shows_all = keys, ledger, shows_all
+    def __init__(
+        self, ledger: str, *, computer: Callable[[], str], own: Callable[[], bytes], team: str = ""
+    ) -> None:
+        """`ledger`: the ledger's id. `computer`: returns this computer's name in the team. `own`: returns the
+        key that only this computer has. `team`: VASTRUN_TEAM_KEY, which the computers share that drive each
+        other's runs; empty: only own runs.
+        """
+        self._ledger, self._computer, self._own, self._team = ledger, computer, own, team
+        self.shows_all = True
 
     def for_drivers(self) -> SignedRows:
         """Return the same, which takes only signed rows."""
-        return SignedRows(self._keys, self._ledger, shows_all=False)
+        rows = copy(self)
+        rows.shows_all = False
+        return rows
 
     def columns(self, needed: str) -> str:  # noqa: ARG002
         return "*"
@@ -117,7 +113,7 @@ class SignedRows(RowForm):
         return {**row, **where}
 
     def is_here(self, computer: str, /) -> bool:
-        return computer == self._here
+        return computer == self._computer()
 
     def error(self, name: str, computer: str, command: str, /) -> UnsignedError:
         there = computer.partition("~")[0] or "another computer"
@@ -134,19 +130,15 @@ class SignedRows(RowForm):
         return json.dumps([self._ledger, table, values], sort_keys=True).encode()
 
     @cached_property
-    def _here(self) -> str:
-        return self._keys.computer()
-
-    @cached_property
     def _own_key(self) -> bytes:
-        return self._keys.own()
+        return self._own()
 
     @cached_property
     def _team_key(self) -> bytes:
         """The key derived from the team's; empty without one. Raises UsageError for a short one."""
-        if not self._keys.team:
+        if not self._team:
             return b""
-        return hmac.digest(check_team_key(self._keys.team).encode(), b"vastrun rows", hashlib.sha256)
+        return hmac.digest(check_team_key(self._team).encode(), b"vastrun rows", hashlib.sha256)
 
 
 def _code(key: bytes, text: bytes) -> bytes:

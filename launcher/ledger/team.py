@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError, UnsignedError, UsageError
 from vastrun.launcher.ledger.database import with_retries
 from vastrun.launcher.ledger.postgres import PostgresDatabase
-from vastrun.launcher.ledger.signatures import SignedRows, SigningKeys, check_team_key
+from vastrun.launcher.ledger.signatures import SignedRows, check_team_key
 from vastrun.launcher.ledger.sql import SqlLedger
 
 HEARTBEAT_INTERVAL_S = 15.0
@@ -41,10 +41,12 @@ class PostgresLedger(SqlLedger):
         *,
         now: Callable[[], float],
         alive_here: Callable[[str], bool | None],
-        keys: SigningKeys,
+        rows: Callable[[str], SignedRows],
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
-        """`alive_here(who)`: whether that process is alive; None when it is another computer's."""
+        """`alive_here(who)`: whether that process is alive; None when it is another computer's. `rows(id)`:
+        the form of rows in the ledger of that id.
+        """
         self._alive_here, self._heartbeats = alive_here, Heartbeats(db, heartbeat_timeout_s)
         super().__init__(
             db,
@@ -52,7 +54,7 @@ class PostgresLedger(SqlLedger):
             now=now,
             alive=self._is_alive,
             register_launcher=self._heartbeats.keep,
-            rows=partial(SignedRows, keys),
+            rows=rows,
         )
         self._add_signatures()
         self._display = self

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.ledger.signatures import SigningKeys, signing_key, stored_text
+from vastrun.launcher.ledger.signatures import SignedRows, signing_key, stored_text
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import RateLimitStore, SecretStore
 
@@ -65,8 +65,8 @@ class TeamConnection:
         database = self.database
         from vastrun.launcher.ledger.team import PostgresLedger
 
-        keys = SigningKeys(computer=computer, own=partial(signing_key, state), team=self._key)
-        return PostgresLedger(database, now=now, alive_here=alive_here, keys=keys)
+        rows = partial(SignedRows, computer=computer, own=partial(signing_key, state), team=self._key)
+        return PostgresLedger(database, now=now, alive_here=alive_here, rows=rows)
 
     def rate_limits(self, key: str) -> RateLimitStore:
         """Return the store of rate limits for calls with this API key."""

@@ -160,18 +160,14 @@ def _start(
     if newest is None:
         return None
     for name in keep:
-        if _step_of(name) < _step_of(newest) and not _is_known(out, name):
+        absent = _PartialCheckpoint(out=out, name=name, files=())
+        is_known = (place_of(out, layout.CHECKPOINTS) / name).is_dir() or absent.damaged_mark.exists()
+        if _step_of(name) < _step_of(newest) and not is_known:
             if (copy := _start_copy(out, name, remote, disk_bytes, budget)) is not None:
                 return copy
             # It is not on this box, for instance of a run that this one continues: it is not asked for again.
-            _mark(_PartialCheckpoint(out=out, name=name, files=()))
+            _mark(absent)
     return None if newest == _latest_here(out) else _start_copy(out, newest, remote, disk_bytes, budget)
-
-
-def _is_known(out: Path, name: str) -> bool:
-    """Tell whether a checkpoint is here, or cannot be had."""
-    is_here = (place_of(out, layout.CHECKPOINTS) / name).is_dir()
-    return is_here or _PartialCheckpoint(out=out, name=name, files=()).damaged_mark.exists()
 
 
 def _start_copy(

@@ -16,13 +16,12 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import CollectResult
 from vastrun.launcher.core.errors import BoxError
-from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file, parse_evidence, parse_exit_code
 from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs import disk
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from vastrun.launcher.outputs.folder import lost_metrics, place_of
+from vastrun.launcher.outputs.folder import lost_metrics, place_of, read_small_file, renamed_files
 from vastrun.launcher.ports import Remote
 
 _WITHOUT_CHECKSUM = (
@@ -51,7 +50,14 @@ def collect(
     listing = parse_manifest(manifest, disk_bytes, budget)
     listed_files = local_paths(out, listing.files, disk_ignores_case)
     unlisted = [path for path in _WITHOUT_CHECKSUM if place_of(out, path) not in listed_files]
-    too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in unlisted) if error]
+    too_large = []
+    for path in unlisted:
+        try:
+            disk.fetch_whole(place_of(out, path), path, remote, budget)
+        except ExchangeBudgetError:
+            raise
+        except BoxError as error:
+            too_large.append(str(error))
     damaged = [*download_files(out, listed_files, remote, budget), *listing.rejected, *too_large]
     shutil.rmtree(out / INCOMING, ignore_errors=True)
     if has_ended and not manifest:
@@ -62,32 +68,17 @@ def collect(
     named = {*listed_files, *(place_of(out, path) for path in (*unlisted, layout.LOG))}
     home = [place for place in named if place.is_file()]
     evidence = parse_evidence(
-        _content(out, layout.OUTCOME),
-        _content(out, layout.STEPS),
-        parse_exit_code(_content(out, layout.EXIT)),
+        read_small_file(out, layout.OUTCOME),
+        read_small_file(out, layout.STEPS),
+        parse_exit_code(read_small_file(out, layout.EXIT)),
         damaged=tuple(damaged),
     )
     return CollectResult(
         evidence=replace(evidence, left_out=listing.left_out, lost_metrics=lost_metrics(out)),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
-        renamed={
-            file.path: str(place.relative_to(out))
-            for place, file in listed_files.items()
-            if place != place_of(out, file.path)
-        },
+        renamed=renamed_files(out, listed_files),
     )
-
-
-def _fetched(out: Path, path: str, remote: Remote, budget: ExchangeBudget) -> BoxError | None:
-    """The file has its place, if there is one. Returns why it has not."""
-    try:
-        disk.fetch_whole(place_of(out, path), path, remote, budget)
-    except ExchangeBudgetError:
-        raise
-    except BoxError as error:
-        return error
-    return None
 
 
 def download_files(
@@ -143,15 +134,6 @@ def _download_checked(
             return True
         part.unlink(missing_ok=True)  # another command may be downloading the same file
     return False
-
-
-def _content(out: Path, path: str) -> bytes:
-    """Return a small downloaded file; nothing if it was not downloaded."""
-    place, max_bytes = place_of(out, path), caps.SMALL_FILES[path]
-    if not place.is_file():
-        return b""
-    with place.open("rb") as file:
-        return file.read(max_bytes)
 
 
 def ignores_case(folder: Path) -> bool:

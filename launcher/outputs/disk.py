@@ -115,17 +115,16 @@ def link_into(twin: Path, part: Path, place: Path, out: Path) -> bool:
     return move_into(part, place, out)
 
 
-def write_file(place: Path, content: bytes) -> bool:
-    """Write the content to `place`. Returns False when there is none."""
+def write_file(place: Path, content: bytes) -> None:
+    """Write the content to `place`, if there is any."""
     if not content:
-        return False
+        return
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{place.name}.part")
     with part.open("wb", buffering=0) as file:
         write(file.fileno(), content)
         os.fsync(file.fileno())
     part.replace(place)
-    return True
 
 
 def write(descriptor: int, content: bytes) -> None:

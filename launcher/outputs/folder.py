@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import Outcome
+from vastrun.contract.outcome import FileChecksum, Outcome
 from vastrun.contract.records import read_json
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles, Run, StepEnd
-from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
@@ -67,6 +67,21 @@ def name_of(box_path: str) -> PurePosixPath:
     return PurePosixPath(OWN, *path.parts[is_code:])
 
 
+def renamed_files(folder: Path, files: Mapping[Path, FileChecksum]) -> dict[str, str]:
+    """Return the paths on the box of files that have another place here, with that place below the folder."""
+    moved = ((place, file.path) for place, file in files.items() if place != place_of(folder, file.path))
+    return {path: str(place.relative_to(folder)) for place, path in moved}
+
+
+def read_small_file(folder: Path, box_path: str) -> bytes:
+    """Return a downloaded file, up to its size limit; empty where it was not downloaded. Raises OSError."""
+    place = place_of(folder, box_path)
+    if not place.is_file():
+        return b""
+    with place.open("rb") as file:
+        return file.read(caps.SMALL_FILES[box_path])
+
+
 class Outputs:
     """The folder of one run."""
 
@@ -111,22 +126,16 @@ class Outputs:
         """Read the box's own evidence; None when it was not downloaded or cannot be read."""
         try:
             return parse_outcome(self._content(layout.OUTCOME))
-        except (OSError, ValueError):
+        except ValueError:
             return None
 
     def steps(self) -> tuple[StepEnd, ...]:
         """Read how the steps on the box ended; none when that was not downloaded."""
-        try:
-            return parse_step_ends(self._content(layout.STEPS))
-        except OSError:
-            return ()
+        return parse_step_ends(self._content(layout.STEPS))
 
     def left_out(self) -> LeftOutFiles:
         """Read which files of the program are not here, as the box listed them; none when it did not."""
-        try:
-            left_out = parse_left_out(self._content(layout.MANIFEST))
-        except OSError:
-            return NONE_LEFT_OUT
+        left_out = parse_left_out(self._content(layout.MANIFEST))
         return left_out.without({file.path for file in left_out.files if self._is_here(file)})
 
     def _is_here(self, file: LeftOutFile) -> bool:
@@ -155,9 +164,9 @@ class Outputs:
         return records[-1] if records else {}
 
     def _content(self, box_path: str) -> bytes:
-        """Return a small file, up to its size limit."""
-        with self.path(box_path).open("rb") as file:
-            return file.read(caps.SMALL_FILES[box_path])
+        with suppress(OSError):
+            return read_small_file(self.folder, box_path)
+        return b""
 
 
 def lost_metrics(folder: Path) -> tuple[str, ...]:

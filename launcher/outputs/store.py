@@ -20,17 +20,10 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import PULLING, parse_manifest
+from vastrun.launcher.outputs import disk
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.collect import IgnoresCase, collect, download_files, ignores_case, local_paths
-from vastrun.launcher.outputs.disk import (
-    check_unused,
-    claim,
-    disk_errors,
-    is_complete,
-    need_space,
-    write_file,
-)
-from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
+from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of, renamed_files
 from vastrun.launcher.outputs.tail import download_log, grow_metrics
 from vastrun.launcher.ports import ChecksExchange, Remote
 
@@ -61,37 +54,37 @@ class FolderStore:
         self._index, self._report = index, report
 
     def check_unused(self, run: Run) -> None:
-        with disk_errors(run.out_dir) as out:
-            check_unused(out, run.id)
+        with disk.disk_errors(run.out_dir) as out:
+            disk.check_unused(out, run.id)
 
     def check(self, run: Run) -> None:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
-            check_unused(out, run.id)
-            claim(out, run.id)
-        need_space(out, 0)
+            disk.check_unused(out, run.id)
+            disk.claim(out, run.id)
+        disk.need_space(out, 0)
 
     def save_start_script(self, run: Run, text: str) -> None:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             _write(out, {START_SCRIPT: text})
 
     def download_log(self, run: Run, remote: Remote) -> str:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             return download_log(out, remote, whole_lines=True).decode(errors="replace")
 
     def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             budget = self._budget("checkpoint", remote)
             return continue_copy(out, remote, limit, _disk_bytes(run), budget, stage_end_steps(run))
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             return grow_metrics(out, remote)
 
     def collect(self, run: Run, remote: Remote) -> CollectResult:
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             not_shown = 0
             while part := download_log(out, remote, whole_lines=False):
                 not_shown += len(part)
@@ -100,10 +93,35 @@ class FolderStore:
             return replace(collected, log_bytes_not_shown=not_shown)
 
     def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
-        with disk_errors(run.out_dir) as out:
+        name = f"{layout.PULL}/{secrets.token_hex(8)}.json"
+        words = [name] if path is None else [name, path]
+        command = f"bash onstart/module.sh transfer.path_listing {' '.join(map(shlex.quote, words))}"
+        with disk.disk_errors(run.out_dir) as out:
             budget = self._budget("outputs", remote)
-            bound = min(_disk_bytes(run), max_bytes)
-            return fetch(out, remote, path, self._disk_ignores_case, bound, budget)
+            done = remote.run(command, timeout_s=_LIST_S)
+            if done.exit_code != 0:
+                why = repr(done.stderr.strip()[-200:])
+                raise BoxError(f"the machine cannot list {path or 'its files'}: {why}")
+            manifest = fetch_small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
+            listing = parse_manifest(manifest, min(_disk_bytes(run), max_bytes), budget)
+            files = [file for file in listing.files if _is_program_file(file)]
+            # Nothing else may be replaced here: evidence, checkpoints, the log.
+            rejected = [file.path for file in listing.files if not _is_program_file(file)]
+            requested = {
+                _own_place(out, place, file, budget): file
+                for place, file in local_paths(out, files, self._disk_ignores_case).items()
+            }
+            damaged = [*download_files(out, requested, remote, budget, PULLING), *listing.rejected, *rejected]
+            # An older copy may lie at the place of one that did not arrive.
+            lost = set(damaged)
+            home = [place for place, file in requested.items() if file.path not in lost and place.is_file()]
+            return PullResult(
+                files=len(home),
+                bytes=sum(place.stat().st_size for place in home),
+                damaged=tuple(damaged),
+                renamed=renamed_files(out, requested),
+                left_out=listing.left_out,
+            )
 
     def left_out(self, run: Run) -> LeftOutFiles:
         return Outputs(run).left_out()
@@ -111,7 +129,7 @@ class FolderStore:
     def describe(self, run: Run, now: float) -> None:
         if not Outputs(run).log.is_file():
             return
-        with disk_errors(run.out_dir) as out:
+        with disk.disk_errors(run.out_dir) as out:
             if self._index is not None:
                 _write(out, self._index(run, now))
             if self._report is not None:
@@ -131,58 +149,14 @@ class FolderStore:
 
 
 def _write(out: Path, texts: Mapping[str, str | bytes]) -> None:
-    need_space(out, sum(map(len, texts.values())))
+    disk.need_space(out, sum(map(len, texts.values())))
     for name, text in texts.items():
-        write_file(out / name, text.encode(errors="replace") if isinstance(text, str) else text)
+        disk.write_file(out / name, text.encode(errors="replace") if isinstance(text, str) else text)
 
 
 def _disk_bytes(run: Run) -> float:
     """Return the disk size of its machine in bytes, which bounds its outputs; infinity when unknown."""
     return math.inf if run.offer is None else run.offer.disk_gb * 1e9
-
-
-def fetch(
-    out: Path,
-    remote: Remote,
-    path: str | None,
-    disk_ignores_case: IgnoresCase,
-    disk_bytes: float,
-    budget: ExchangeBudget,
-) -> PullResult:
-    """Download what lies at a path of the box; None: all that its manifest leaves out.
-
-    Raises BoxError when the box cannot list it.
-    """
-    name = f"{layout.PULL}/{secrets.token_hex(8)}.json"
-    words = [name] if path is None else [name, path]
-    command = f"bash onstart/module.sh transfer.path_listing {' '.join(map(shlex.quote, words))}"
-    done = remote.run(command, timeout_s=_LIST_S)
-    if done.exit_code != 0:
-        raise BoxError(f"the machine cannot list {path or 'its files'}: {done.stderr.strip()[-200:]!r}")
-    manifest = fetch_small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
-    listing = parse_manifest(manifest, disk_bytes, budget)
-    files = [file for file in listing.files if _is_program_file(file)]
-    # Nothing else may be replaced here: evidence, checkpoints, the log.
-    rejected = [file.path for file in listing.files if not _is_program_file(file)]
-    requested = {
-        _own_place(out, place, file, budget): file
-        for place, file in local_paths(out, files, disk_ignores_case).items()
-    }
-    damaged = [*download_files(out, requested, remote, budget, PULLING), *listing.rejected, *rejected]
-    # An older copy may lie at the place of one that did not arrive.
-    lost = set(damaged)
-    home = [place for place, file in requested.items() if file.path not in lost and place.is_file()]
-    return PullResult(
-        files=len(home),
-        bytes=sum(place.stat().st_size for place in home),
-        damaged=tuple(damaged),
-        renamed={
-            file.path: str(place.relative_to(out))
-            for place, file in requested.items()
-            if place != place_of(out, file.path)
-        },
-        left_out=listing.left_out,
-    )
 
 
 def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudget) -> Path:
@@ -193,7 +167,9 @@ def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudge
     if not place_of(out, layout.MANIFEST).is_file():
         return place
     numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, 100))
-    free = (one for one in (place, *numbered) if not one.exists() or is_complete(one, file, budget.check))
+    free = (
+        one for one in (place, *numbered) if not one.exists() or disk.is_complete(one, file, budget.check)
+    )
     return next(free, place)
 
 

@@ -106,9 +106,9 @@ def grow_metrics(out: Path, remote: Remote) -> int:
         with place.open("rb") as copy:
             copy.seek(max(0, held - OVERLAP))
             last = copy.read(OVERLAP)
-    seen = _read(remote, layout.METRICS, held - len(last), len(last), len(last) + METRICS_SLICE_BYTES)
-    if seen.startswith(last):
-        lines = _whole_lines(seen[len(last) :])
+    new = log_tail(remote, layout.METRICS, held=held, last=last, limit=METRICS_SLICE_BYTES)
+    if new is not None:
+        lines = _whole_lines(new)
         if held + len(lines) > _MAX_METRICS_BYTES:
             raise BoxError(f"the metrics are larger than {_MAX_METRICS_BYTES >> 20} MB")
         if lines:

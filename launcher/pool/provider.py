@@ -73,18 +73,17 @@ class PoolProvider:
         machine.
         """
         offers, lacking = [], []
-        for machine in self._machines_for(spec):
-            why = self._unfit_reason(spec, machine)
-            if why:
+        named = None if spec.slot_on is None else self._machine(spec.slot_on)
+        machines = [named] if named else [each for each in self._refresh() if is_for(spec, each.held)]
+        for machine in machines:
+            if why := self._unfit_reason(spec, machine):
                 lacking.append(f"{machine.held.run.id}: {why}")
             else:
                 offers.append(slot_offer(spec, machine.held, hours=self._hours(spec, machine.held)))
         if not offers:
             gpus = spec.resources.gpus
-            description = f"{how_many(gpus, 'GPU')}" if gpus else "a job without GPUs"
-            none = (
-                "no machine is held" if spec.slot_on is None else f"{spec.slot_on} no longer holds a machine"
-            )
+            description = how_many(gpus, "GPU") if gpus else "a job without GPUs"
+            none = f"{spec.slot_on} no longer holds a machine" if spec.slot_on else "no machine is held"
             reasons = "; ".join(lacking) or none
             raise errors.NoOfferError(f"no slot for {description}: {reasons}", hint=_HINT)
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
@@ -196,12 +195,6 @@ class PoolProvider:
             if speed is not None and (steps := steps_of(spec)):
                 return min(max_hours, steps / speed.steps_per_s / 3600)
         return max_hours
-
-    def _machines_for(self, spec: JobSpec) -> list[HeldMachine]:
-        if spec.slot_on is not None:
-            named = self._machine(spec.slot_on)
-            return [] if named is None else [named]
-        return [machine for machine in self._refresh() if is_for(spec, machine.held)]
 
     def _refresh(self) -> list[HeldMachine]:
         """Return all machines that may have slots, by the ledger; reuse their connections."""

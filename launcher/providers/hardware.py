@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +65,12 @@ def read_hardware(folder: Path, *, visible: str | None = None) -> Hardware:
 def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
     """Return this computer's GPUs and the newest CUDA version that the driver supports."""
     rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
+    chosen = None if visible is None else [*filter(None, map(str.strip, visible.split(",")))]
     gpus = []
     for row in rows.splitlines():
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
         # The user's own CUDA_VISIBLE_DEVICES holds for boxes, too: other programs may train on the rest.
-        if visible is None or _is_visible(visible, index, uuid):
+        if chosen is None or any(choice == index or uuid.startswith(choice) for choice in chosen):
             # "[N/A]" where it shares the computer's memory.
             memory_gb = round(int(mib) / 1024) if mib.isdecimal() else 0
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=memory_gb))
@@ -103,31 +104,28 @@ def node_offers(
             f"{name} does not meet the job's requirements: " + "; ".join(text for text, _ in unmet),
             hint=fixes if spec.nodes == 1 else "fewer nodes, or less on each",
         )
-    gpus, nodes = matching_gpus(hardware, needed), spec.nodes if each else 1
-    return [
-        _offer(hardware, gpus[node * each : (node + 1) * each], host, where, usd_per_hour)
-        for node in range(nodes)
-    ]
+    fitting, offers = matching_gpus(hardware, needed), []
+    for node in range(spec.nodes if each else 1):
+        gpus = fitting[node * each : (node + 1) * each]
+        kind = (gpus[0].name or None) if gpus else None
+        devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
+        offer = Offer(
+            id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
+            host=host,
+            gpu_name=kind,
+            gpus=len(gpus),
+            gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
+            disk_gb=hardware.disk_gb,
+            usd_per_hour=usd_per_hour,
+            description=f"{where}: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
+            cuda=hardware.cuda,
+        )
+        offers.append(offer)
+    return offers
 
 
-def _offer(hardware: Hardware, gpus: Sequence[LocalGpu], host: str, where: str, usd_per_hour: float) -> Offer:
-    kind = (gpus[0].name or None) if gpus else None
-    devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
-    return Offer(
-        id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
-        host=host,
-        gpu_name=kind,
-        gpus=len(gpus),
-        gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
-        disk_gb=hardware.disk_gb,
-        usd_per_hour=usd_per_hour,
-        description=f"{where}: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
-        cuda=hardware.cuda,
-    )
-
-
-def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, str]]:
-    """Return for each requirement: whether it is unmet, a text, and a fix."""
+def _checks(hardware: Hardware, needed: Resources) -> Iterator[tuple[bool, str, str]]:
+    """Yield for each requirement: whether it is unmet, a text, and a fix."""
     gpus = len(matching_gpus(hardware, needed))
     kind = " or ".join(needed.gpu_names)
     size = f" with {needed.min_gpu_gb:g} GB" if needed.min_gpu_gb else ""
@@ -138,42 +136,23 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
     unknown = [name for name in needed.gpu_names if not peak_of(name)]
     if near := [each for name in unknown for each in nearest_names(name, known)]:
         wants_gpus += f"; did you mean {' or '.join(near)}?"
-    # With hardly any disk left, no valid disk_gb fits.
-    disk_fix = "free some disk space"
-    if hardware.disk_gb >= 8.0:
-        disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
-    return (
-        (
-            gpus < needed.gpus,
-            wants_gpus,
-            f"--set resources.gpus={gpus}{'' if gpus else ' trains on the CPU'}",
-        ),
-        (
-            hardware.cores < needed.cpu_cores,
-            f"{needed.cpu_cores} CPU cores needed, {hardware.cores} here",
-            f"--set resources.cpu_cores={hardware.cores}",
-        ),
-        (
-            hardware.memory_gb < needed.memory_gb,
-            f"{needed.memory_gb:g} GB of memory needed, {hardware.memory_gb:.0f} here",
-            f"--set resources.memory_gb={math.floor(hardware.memory_gb)}",
-        ),
-        (
-            hardware.disk_gb < needed.disk_gb,
-            f"{needed.disk_gb:g} GB of disk needed, {hardware.disk_gb:.0f} free here",
-            disk_fix,
-        ),
-        (
-            needed.gpus > 0 and 0 < hardware.cuda < needed.cuda,
-            f"CUDA {needed.cuda:g} needed, the driver here supports {hardware.cuda:g}",
-            f"update the driver, or --set resources.cuda={hardware.cuda:g}",
-        ),
+    fix = f"--set resources.gpus={gpus}{'' if gpus else ' trains on the CPU'}"
+    yield gpus < needed.gpus, wants_gpus, fix
+    amounts = (
+        ("cpu_cores", needed.cpu_cores, hardware.cores, "{} CPU cores needed, {} here"),
+        ("memory_gb", needed.memory_gb, hardware.memory_gb, "{:g} GB of memory needed, {:.0f} here"),
+        ("disk_gb", needed.disk_gb, hardware.disk_gb, "{:g} GB of disk needed, {:.0f} free here"),
     )
-
-
-def _is_visible(visible: str, index: str, uuid: str) -> bool:
-    chosen = [choice.strip() for choice in visible.split(",")]
-    return any(choice and (choice == index or uuid.startswith(choice)) for choice in chosen)
+    for key, wanted, here, text in amounts:
+        fix = f"--set resources.{key}={math.floor(here)}"
+        if key == "disk_gb" and here < 8.0:  # with hardly any disk left, no valid disk_gb fits
+            fix = "free some disk space"
+        yield here < wanted, text.format(wanted, here), fix
+    yield (
+        needed.gpus > 0 and 0 < hardware.cuda < needed.cuda,
+        f"CUDA {needed.cuda:g} needed, the driver here supports {hardware.cuda:g}",
+        f"update the driver, or --set resources.cuda={hardware.cuda:g}",
+    )
 
 
 def _nvidia_smi(*options: str) -> str:

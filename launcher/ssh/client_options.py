@@ -156,7 +156,8 @@ class UserSshConfig:
         line = f'Include "{pattern}"' if re.search(r"\s", pattern) else f"Include {pattern}"
         with _storage_errors(path):
             text = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
-            if line in (present.strip() for present in _before_blocks(text)):
+            for_all_hosts = re.split(r"^\s*(?:Host|Match)\b", text, maxsplit=1, flags=re.I | re.M)[0]
+            if line in map(str.strip, for_all_hosts.splitlines()):
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
             _replace(path, f"# Added by vastrun ssh-config --write\n{line}\n\n{text}", mode=mode)
@@ -164,14 +165,6 @@ class UserSshConfig:
 
 def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _before_blocks(text: str) -> Iterator[str]:
-    """Yield the lines that hold for every host."""
-    for line in text.splitlines():
-        if re.match(r"\s*(Host|Match)\b", line, re.IGNORECASE):
-            return
-        yield line
 
 
 def _replace(path: Path, text: str, *, mode: int) -> None:

@@ -48,7 +48,7 @@ class KeyRing:
             if not path.exists():
                 new, store = _generate(), self._secrets
                 # Shared is the key of the first computer that stored one.
-                write_once(path, new if store is None else store.put(_name(run_id), new))
+                write_once(path, new if store is None else store.put(f"SSH key of {run_id}", new))
             return KeyPair(public=_read_public(path, comment=run_id), private_path=path)
         except (OSError, ValueError) as error:
             raise errors.StorageError(
@@ -62,7 +62,7 @@ class KeyRing:
     def forget(self, run_id: str) -> None:
         """Delete the run's keys."""
         if self._secrets is not None:
-            self._secrets.remove(_name(run_id))
+            self._secrets.remove(f"SSH key of {run_id}")
         shutil.rmtree(self._folder_of(run_id), ignore_errors=True)
 
     def _folder_of(self, run_id: str) -> Path:
@@ -74,10 +74,6 @@ def _validate_name(name: str) -> str:
     if not name or name.startswith(".") or Path(name).name != name:
         raise errors.StorageError(f"not a name for a key: {name!r}")
     return name
-
-
-def _name(run_id: str) -> str:
-    return f"SSH key of {run_id}"
 
 
 def _generate() -> bytes:

@@ -217,13 +217,9 @@ class SshRemote:
         except errors.UnreachableError as error:
             if isinstance(error, ConnectionLostError):
                 self.close()
-            if self._provider_lost_it():
+            is_gone = False
+            with contextlib.suppress(errors.VastrunError):  # the provider cannot be reached
+                is_gone = self._is_gone()
+            if is_gone:
                 raise errors.GoneError(f"the provider no longer has this machine; {error}") from error
             raise
-
-    def _provider_lost_it(self) -> bool:
-        """Return whether the provider reports the machine gone; False when the provider cannot be reached."""
-        try:
-            return self._is_gone()
-        except errors.VastrunError:
-            return False

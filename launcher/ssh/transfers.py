@@ -67,14 +67,12 @@ class Upload:
         if exit_code == _CUT_SHORT:
             raise ConnectionLostError("the connection broke")
         if exit_code not in (0, _DAMAGED):
-            raise _upload_error(session.errors())
+            reply = session.errors()
+            if "No space left" in reply or "quota exceeded" in reply:
+                hint = "ask for more: resources.disk_gb"
+                raise ProviderError("no space left on the machine's disk", hint=hint)
+            raise ProviderError(f"the machine rejected the file: {reply.strip()[-200:]}")
         return exit_code == 0
-
-
-def _upload_error(reply: str) -> ProviderError:
-    if "No space left" in reply or "quota exceeded" in reply:
-        return ProviderError("no space left on the machine's disk", hint="ask for more: resources.disk_gb")
-    return ProviderError(f"the machine rejected the file: {reply.strip()[-200:]}")
 
 
 class Download:

@@ -210,9 +210,9 @@ class ObservedVast:
         looks = [
             # An id that no machine has.
             lambda: note("unknown.answer", calls.show_instance("1000000000000")),
-            lambda: self._recorder.note(bad_key.once, "key.bad", calls.account()),
+            lambda: self._recorder.note(bad_key.once, "key.bad", calls.ACCOUNT),
             self._search_clusters,
-            lambda: note("overlay.list", calls.list_overlays()),
+            lambda: note("overlay.list", calls.OVERLAYS),
             self._search_often,
             self._list_twice,
         ]

@@ -107,26 +107,25 @@ class DockerProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Create and start a container. Its labels are set at its creation, so no crash can orphan it."""
-        box = containers.ContainerBox(
-            name=f"{order.label}.{secrets.token_hex(2)}",
-            order=order,
-            public_key=self._keys.pair(run_id_in(order.label)).public,
-            owner=containers.read_owner_id(self._state),
+        name, owner = f"{order.label}.{secrets.token_hex(2)}", containers.read_owner_id(self._state)
+        public_key = self._keys.pair(run_id_in(order.label)).public
+        limits = containers.container_limits(
+            order,
             shm_gb=max(2.0, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
             published_at=containers.ALL_INTERFACES if self._engine.host else containers.LOCALHOST,
         )
-        if box.network:
+        if own_network := containers.network_of(order):
             # Those of killed launchers are removed.
-            for network in self._engine.networks(f"{containers.OWNER}={box.owner}"):
-                if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_NETWORK_S:
-                    self._engine.remove_network(network.name)
-            self._engine.create_network(box.network, {containers.OWNER: box.owner})
-        self._engine.create(box.name, containers.container_config(box), containers.container_limits(box))
-        self._engine.start(box.name)
+            for network, created_at in self._engine.networks(f"{containers.OWNER}={owner}").items():
+                if network != own_network and self._clock.now() - created_at > _UNUSED_NETWORK_S:
+                    self._engine.remove_network(network)
+            self._engine.create_network(own_network, {containers.OWNER: owner})
+        self._engine.create(name, containers.container_config(order, name, owner, public_key), limits)
+        self._engine.start(name)
         try:
-            return next(found for found in self.instances() if found.id == box.name)
+            return next(found for found in self.instances() if found.id == name)
         except (StopIteration, errors.UnreachableError) as error:
-            raise errors.UncertainError(f"container {box.name} was created, but cannot be found") from error
+            raise errors.UncertainError(f"container {name} was created, but cannot be found") from error
 
     def instances(self) -> Sequence[Instance]:
         """List all containers of this ledger's launchers, in any state."""
@@ -146,7 +145,10 @@ class DockerProvider:
         if container is None:
             raise errors.GoneError(f"there is no container {instance.id}")
         if container.state in ENDED:
-            raise end_error(container, self._log_or_empty(container))
+            printed = ""
+            with suppress(errors.ProviderError):  # it must not hide why it ended
+                printed = self._engine.log(container.name)
+            raise end_error(container, printed)
         if container.state != "running":
             raise errors.UnreachableError(f"container {container.name} is {container.state}")
         if container.ssh_port is None:
@@ -169,8 +171,8 @@ class DockerProvider:
             self._engine.remove(container.name)
             if name := container.labels.get(containers.NETWORK):
                 # An image may set the same labels: only a network of this ledger is removed.
-                made = self._engine.networks(f"{containers.OWNER}={containers.read_owner_id(self._state)}")
-                if any(network.name == name for network in made):
+                owner = containers.read_owner_id(self._state)
+                if name in self._engine.networks(f"{containers.OWNER}={owner}"):
                     self._engine.remove_network(name)
 
     def forget(self, run_id: str) -> None:
@@ -193,12 +195,6 @@ class DockerProvider:
             containers.OWNER
         ) == containers.read_owner_id(self._state)
         return container if is_owned else None
-
-    def _log_or_empty(self, container: containers.Container) -> str:
-        """Return the container's log; empty on errors, which must not hide why it ended."""
-        with suppress(errors.ProviderError):
-            return self._engine.log(container.name)
-        return ""
 
 
 def _instance(container: containers.Container) -> Instance:

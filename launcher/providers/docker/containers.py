@@ -7,7 +7,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,21 +90,6 @@ def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DockerNetwork:
-    """A network created by vastrun."""
-
-    name: str
-    created_at: float
-    """Epoch seconds."""
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> DockerNetwork:
-        """Parse a row of a list."""
-        created = datetime.fromisoformat(row["Created"][:19]).replace(tzinfo=UTC)
-        return cls(name=row["Name"], created_at=created.timestamp())
-
-
-@dataclass(frozen=True, kw_only=True)
 class DockerHost:
     """The daemon's computer."""
 
@@ -136,34 +120,16 @@ def read_owner_id(state: Path) -> str:
     return stored_text(state / "docker-owner", lambda: secrets.token_hex(8)).strip()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerBox:
-    """Order for one container."""
+def container_config(order: RentalOrder, name: str, owner: str, public_key: str) -> dict[str, Any]:
+    """Return the configuration of the container of that name, without secrets.
 
-    name: str
-    order: RentalOrder
-    public_key: str
-    """Public key of the run, which may log in."""
-    owner: str
-    shm_gb: float
-    """Size of /dev/shm in GB. Ranks and loaders exchange data there; Docker's default is 64 MB."""
-    published_at: str
-    """LOCALHOST or ALL_INTERFACES."""
-
-    @property
-    def network(self) -> str:
-        """Name of the run's network; empty for one node, which is on Docker's default network."""
-        return self.order.nodes[0] if self.order.nodes else ""
-
-
-def container_config(box: ContainerBox) -> dict[str, Any]:
-    """Return the container's configuration, without secrets."""
-    order = box.order
+    `public_key`: of the run, which may log in.
+    """
     injected = {
-        "CONTAINER_ID": box.name,
+        "CONTAINER_ID": name,
         "CONTAINER_LABEL": order.label,
         "GPU_COUNT": str(order.offer.gpus),
-        "SSH_PUBLIC_KEY": box.public_key,
+        "SSH_PUBLIC_KEY": public_key,
         "HOME": "/root",
     }
     # The injected variables come last: a job must not change the box's name or its key.
@@ -173,25 +139,33 @@ def container_config(box: ContainerBox) -> dict[str, Any]:
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",
         "environment": {**order.env, **injected},
-        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner, NETWORK: box.network},
+        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: owner, NETWORK: network_of(order)},
         "ports": [SSH_PORT],
     }
 
 
-def container_limits(box: ContainerBox) -> dict[str, Any]:
-    """Return the container's limits, devices and published ports."""
-    order = box.order
+def network_of(order: RentalOrder) -> str:
+    """Return the name of the run's network; empty for one node, which is on Docker's default network."""
+    return order.nodes[0] if order.nodes else ""
+
+
+def container_limits(order: RentalOrder, *, shm_gb: float, published_at: str) -> dict[str, Any]:
+    """Return the container's limits, devices and published ports.
+
+    `shm_gb`: size of /dev/shm, where ranks and loaders exchange data; Docker's default is 64 MB.
+    `published_at`: LOCALHOST or ALL_INTERFACES.
+    """
     limits: dict[str, Any] = {
-        "port_bindings": {SSH_PORT: (box.published_at,)},
-        "shm_size": _bytes(box.shm_gb),
+        "port_bindings": {SSH_PORT: (published_at,)},
+        "shm_size": _bytes(shm_gb),
         # A container that runs as root needs only these few capabilities for SSH and apt.
         "cap_drop": ["ALL"],
         "cap_add": list(_CAPABILITIES),
         "security_opt": ["no-new-privileges"],
         "pids_limit": _MAX_PROCESSES,
     }
-    if box.network:
-        limits |= {"network_mode": box.network}
+    if network := network_of(order):
+        limits |= {"network_mode": network}
     if order.memory_gb:
         # No swap: a box that needs more memory is killed here as on any other provider.
         limits |= {"mem_limit": _bytes(order.memory_gb), "memswap_limit": _bytes(order.memory_gb)}

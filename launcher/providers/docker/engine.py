@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.image.daemon import reason_of
 from vastrun.launcher.package_files import install_command
-from vastrun.launcher.providers.docker.containers import Container, DockerHost, DockerNetwork
+from vastrun.launcher.providers.docker.containers import Container, DockerHost
 from vastrun.launcher.providers.response_limits import limit_responses
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ class Engine:
             host_config = self._api.create_host_config(**limits)
             self._api.create_container(name=name, host_config=host_config, **config)
 
-    def networks(self, label: str) -> list[DockerNetwork]:
-        """List the networks with this label."""
+    def networks(self, label: str) -> dict[str, float]:
+        """Return the networks with this label: by name, when each was created, in epoch seconds."""
         with map_query_errors():
-            return [DockerNetwork.from_row(row) for row in self._api.networks(filters={"label": [label]})]
+            rows = self._api.networks(filters={"label": [label]})
+            times = {row["Name"]: datetime.fromisoformat(f"{row['Created'][:19]}Z") for row in rows}
+            return {name: created.timestamp() for name, created in times.items()}
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a network of that name unless it exists."""

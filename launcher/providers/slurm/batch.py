@@ -155,7 +155,9 @@ def query_error(printed: str) -> errors.ProviderError:
     """Return the error of a failed query: a failure never counts as an empty list."""
     message = summarize_errors(printed)
     if any(word in message for word in _NOT_INSTALLED) and not any(word in message for word in _NO_RESPONSE):
-        return not_installed_error(message)
+        hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
+        # The last part is the reason; the parts before it are attempts.
+        return errors.ProviderError(f"no Slurm here: {message.rpartition('; ')[2]}", hint=hint)
     return errors.UnreachableError(
         f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER
     )
@@ -167,11 +169,3 @@ def order_error(printed: str) -> errors.VastrunError:
     if any(word in message for word in _NO_RESPONSE):
         return errors.UncertainError(f"Slurm did not answer: {message}")
     return errors.NoOfferError(f"Slurm rejected the job: {message or 'no reason given'}", hint=REJECTED_HINT)
-
-
-def not_installed_error(message: str) -> errors.ProviderError:
-    """Return the error of a computer without Slurm's commands."""
-    hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
-    # The last part is the reason; the parts before it are attempts.
-    why = message.rpartition("; ")[2]
-    return errors.ProviderError(f"no Slurm here: {why}", hint=hint)

@@ -8,20 +8,11 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, CommandResult, LocalProgram
-from vastrun.launcher.core.errors import (
-    AuthError,
-    BoxError,
-    HostKeyError,
-    ProviderError,
-    UnreachableError,
-    UsageError,
-)
+from vastrun.launcher.core import Cause, CommandResult, LocalProgram, errors
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -31,7 +22,7 @@ from vastrun.launcher.providers.local.remote import LocalRemote
 from vastrun.launcher.providers.slurm.batch import ask_argv
 from vastrun.launcher.ssh.client_options import LOGIN_SHELL, login_argv
 from vastrun.launcher.ssh.connection import KeyRejectedError, Login
-from vastrun.launcher.ssh.keys import KeyPair, KnownHosts
+from vastrun.launcher.ssh.keys import Address, KeyPair, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
 _OUTPUT_MARK = "@begin"
@@ -44,21 +35,12 @@ _ACCEPT_TIMEOUT_S = 15.0
 _RESPONSE = re.compile(r"ended (\d{1,3})|late|silent")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoginAddress:
-    """User, host and port of a login."""
-
-    user: str
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, text: str) -> LoginAddress:
-        """Parse `USER@HOST[:PORT]`. Raises UsageError."""
-        found = _LOGIN.fullmatch(text)
-        if not found or not 0 < int(found[3] or 22) < 65536:
-            raise UsageError(f"slurm.login: expected USER@HOST or USER@HOST:PORT, got {text!r}")
-        return cls(user=found[1], host=found[2].strip("[]"), port=int(found[3] or 22))
+def _parse_login(text: str) -> tuple[str, Address]:
+    """Parse `USER@HOST[:PORT]`. Raises UsageError."""
+    found = _LOGIN.fullmatch(text)
+    if not found or not 0 < int(found[3] or 22) < 65536:
+        raise errors.UsageError(f"slurm.login: expected USER@HOST or USER@HOST:PORT, got {text!r}")
+    return found[1], (found[2].strip("[]"), int(found[3] or 22))
 
 
 class LoginNode:
@@ -68,14 +50,16 @@ class LoginNode:
         """`environ`: environment of Slurm's commands on this computer; no job inherits it."""
         self._settings, self._state = settings, state
         self.environment: Mapping[str, str] = dict(environ)
-        self.address = None if settings.login is None else LoginAddress.of(settings.login)
-        """Address of the login node; None for this computer."""
+        self.address: Address | None = None
+        """Host and port of the login node; None for this computer."""
+        if settings.login is not None:
+            self._user, self.address = _parse_login(settings.login)
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
         """Name for messages."""
-        return f"login node {self.address.host}" if self.address else "this computer"
+        return f"login node {self.address[0]}" if self.address else "this computer"
 
     @cached_property
     def folder(self) -> str:
@@ -87,14 +71,16 @@ class LoginNode:
             return str(self._state / "slurm" if chosen is None else Path.home() / chosen.removeprefix("~/"))
         home = self.query("cd && pwd").strip()
         if not home.startswith("/") or "\n" in home or len(home) > 1000:
-            raise ProviderError(f"{self.name} does not report your home", hint=f"{_CONFIG}folder /PATH")
+            raise errors.ProviderError(
+                f"{self.name} does not report your home", hint=f"{_CONFIG}folder /PATH"
+            )
         return f"{home}/{(chosen or _FOLDER).removeprefix('~/')}"
 
     def query(self, script: str, *, timeout_s: float = _QUERY_TIMEOUT_S) -> str:
         """Run the script and return its output. Raises UnreachableError when it failed, AuthError."""
         done = self.run(script, timeout_s=timeout_s)
         if done.exit_code != 0:
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"{self.name} does not answer: {summarize_errors(done.stderr) or 'no reason given'}",
                 cause=Cause.PROVIDER,
             )
@@ -108,11 +94,11 @@ class LoginNode:
         with self._lock, self._mapped_errors():
             done = self._shell.run(words, timeout_s=timeout_s)
         _, mark, printed = done.stdout.partition(f"\n{_OUTPUT_MARK}\n")
-        too_much = partial(UnreachableError, cause=Cause.PROVIDER)
+        too_much = partial(errors.UnreachableError, cause=Cause.PROVIDER)
         budget = ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
         budget.spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
         if not mark:
-            raise UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
+            raise errors.UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
         return CommandResult(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
 
     def write(self, path: str, content: bytes) -> None:
@@ -133,22 +119,24 @@ class LoginNode:
     def login(self) -> Login:
         """Return the login. Raises UsageError when a setting is missing."""
         assert self.address is not None
-        fingerprint, address = self._settings.host_key, self.address
+        fingerprint, (host, port) = self._settings.host_key, self.address
         if fingerprint is None:
-            raise UsageError(
-                f"slurm.host_key is not set, so the host key of {address.host} cannot be checked",
-                hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare "
+            raise errors.UsageError(
+                f"slurm.host_key is not set, so the host key of {host} cannot be checked",
+                hint=f"`ssh-keyscan -p {port} {host} | ssh-keygen -lf -` shows it; compare "
                 f"that with what your site publishes, then: {_CONFIG}host_key SHA256:…",
             )
         key = Path(self._settings.key).expanduser()
         if not key.is_file():
-            raise UsageError(f"slurm.key: there is no file {key}", hint=f"{_CONFIG}key ~/.ssh/id_ed25519")
-        known = self._state / "keys" / f"slurm-{address.host}-{fingerprint[-8:].replace('/', '_')}"
+            raise errors.UsageError(
+                f"slurm.key: there is no file {key}", hint=f"{_CONFIG}key ~/.ssh/id_ed25519"
+            )
+        known = self._state / "keys" / f"slurm-{host}-{fingerprint[-8:].replace('/', '_')}"
         return Login(
-            addresses=[(address.host, address.port)],
+            addresses=[self.address],
             key=KeyPair(public="", private_path=key),
             hosts=KnownHosts(known, read_fingerprints=lambda: [fingerprint]),
-            user=address.user,
+            user=self._user,
         )
 
     @cached_property
@@ -160,16 +148,16 @@ class LoginNode:
         """Map errors of the connection: an unreachable cluster says nothing about its jobs."""
         try:
             yield
-        except HostKeyError as error:
-            raise HostKeyError(
+        except errors.HostKeyError as error:
+            raise errors.HostKeyError(
                 str(error), hint="compare slurm.host_key with what your site publishes"
             ) from error
         except KeyRejectedError as error:
-            raise AuthError(
+            raise errors.AuthError(
                 f"{self.name} rejects your key", hint=f"ssh-copy-id, or {_CONFIG}key FILE"
             ) from error
-        except UnreachableError as error:
-            raise UnreachableError(f"{self.name}: {error}", cause=Cause.PROVIDER) from error
+        except errors.UnreachableError as error:
+            raise errors.UnreachableError(f"{self.name}: {error}", cause=Cause.PROVIDER) from error
 
 
 class SlurmRemote:
@@ -190,12 +178,12 @@ class SlurmRemote:
         response = _RESPONSE.fullmatch(first[: caps.SLURM_REPLY_CHARACTERS])
         if response is None:
             self._inner.read(layout.LEASE_STATE)  # raises GoneError when the box is gone
-            raise BoxError(f"the job sent an unexpected response: {(first or done.stderr)[:60]!r}")
+            raise errors.BoxError(f"the job sent an unexpected response: {(first or done.stderr)[:60]!r}")
         if first == "late":
-            raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
+            raise errors.UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if response[1] is None:
             self._look()  # a job that fails says only for a moment which node it has lost
-            raise UnreachableError("the job does not answer")
+            raise errors.UnreachableError("the job does not answer")
         return CommandResult(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
@@ -207,16 +195,15 @@ class SlurmRemote:
             words = ["srun", "--quiet", *step, *([] if command else ["--pty"]), *words]
         if self._node.address is None:
             return LocalProgram(argv=words, cwd=self._root, env=self._node.environment)
-        login, address = self._node.login(), (self._node.address.host, self._node.address.port)
         line = f"exec bash -lc {shlex.quote('exec ' + shlex.join(words))}"
-        argv = login_argv(login, address, self._root, line)
+        argv = login_argv(self._node.login(), self._node.address, self._root, line)
         return LocalProgram(argv=[word if word != "-T" or command else "-t" for word in argv])
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
         """Raise UsageError: many sites only allow logins to nodes through Slurm."""
         del local_port
         hint = f"vastrun ssh RUN hostname names the node; then: ssh -L PORT:NODE:{port} LOGIN"
-        raise UsageError("ports of a Slurm node are not forwarded", hint=hint)
+        raise errors.UsageError("ports of a Slurm node are not forwarded", hint=hint)
 
     def put(self, local_path: str, path: str) -> None:
         self._inner.put(local_path, path)
@@ -238,4 +225,6 @@ class SlurmRemote:
         script = f"[ -e {layout.EXIT} ] || bash onstart/run.sh bury"
         done = self._inner.run(script, timeout_s=120.0)
         if not self._inner.read(layout.EXIT, limit=1):
-            raise UnreachableError(f"the job has ended, but its run has not: {done.stderr.strip()[-200:]}")
+            raise errors.UnreachableError(
+                f"the job has ended, but its run has not: {done.stderr.strip()[-200:]}"
+            )

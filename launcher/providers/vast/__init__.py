@@ -35,8 +35,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-Recall = Callable[[JobSpec], SpeedHistory]
-
 
 class VastProvider:
     """The Provider port for one account on Vast.ai."""
@@ -51,7 +49,7 @@ class VastProvider:
         self,
         account: VastAccount,
         state: Path,
-        recall: Recall = lambda _: SpeedHistory(),
+        recall: Callable[[JobSpec], SpeedHistory] = lambda _: SpeedHistory(),
         lock: Callable[[], Lock] = shipped_lock,
         elapsed: Callable[[], float] | None = None,
         *,
@@ -78,7 +76,9 @@ class VastProvider:
         """Client of Vast's API, for callers that need more than machines."""
         self._overlays = Overlays(self.api, clock)
         self._keys = KeyRing(state / "keys", secrets)
-        self._host_keys = HostKeyLog(lambda machine: self.api.log(machine, "SHA256:"), clock)
+        self._host_keys = HostKeyLog(
+            lambda machine: self.api.log(machine, filter="SHA256:", tail="5000"), clock
+        )
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
         # One seed for each launcher: its searches keep the order of equal offers, others get another.
@@ -123,7 +123,7 @@ class VastProvider:
 
     def shells(self, instance: Instance) -> Mapping[str, Remote]:
         """Return one shell for each address: `direct`, `proxy`. Raises the errors of `connect`."""
-        row, _ = self._rows.own_row(instance.id)
+        row = self._rows.own_row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         addresses = {"direct": row.direct, "proxy": row.proxy}
@@ -192,7 +192,7 @@ class VastProvider:
 
     def connect(self, instance: Instance) -> Remote:
         """Return a shell on the instance. Raises ProviderError with the cause when it cannot start."""
-        row, _ = self._rows.row(instance.id)
+        row = self._rows.row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         # The most certain cause first: a machine that never starts needs no query of the account.
@@ -202,7 +202,7 @@ class VastProvider:
         if row.is_stopped:
             raise stop_error(row, credit_usd=self.api.credit_usd(), now=self.clock.now())
         if self._rows.offline_s(row) >= OFFLINE_S:
-            text = f"Vast lists machine {row.machine_id} as offline for {OFFLINE_S / 60:.0f} min"
+            text = f"Vast lists machine {row.host} as offline for {OFFLINE_S / 60:.0f} min"
             raise ProviderError(text, cause=Cause.LOST)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
@@ -211,7 +211,7 @@ class VastProvider:
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        return self.api.host_log(instance_id, within_s=within_s)
+        return self.api.log(instance_id, daemon_logs="true", tail="100", within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
         return boot.cause_in(host_log)
@@ -255,5 +255,5 @@ class VastProvider:
             ),
             root=BOX,
             env={},
-            is_gone=lambda: self._rows.row(row.id)[0] is None,
+            is_gone=lambda: self._rows.row(row.id) is None,
         )

@@ -13,7 +13,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
-from vastrun.launcher.providers.vast.calls import NEEDED, RIGHTS, hosted_machines, list_backups
+from vastrun.launcher.providers.vast.calls import HOSTED_MACHINES, NEEDED, RIGHTS, list_backups
 from vastrun.launcher.providers.vast.columns import text
 from vastrun.launcher.providers.vast.errors import require_list, require_object
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
@@ -67,7 +67,7 @@ def identity(api: VastApi) -> Identity:
 def _is_wider(api: VastApi) -> bool | None:
     """Return whether the key has permissions of hosts, which no launch needs; None when unknown."""
     try:
-        api.repeat(hosted_machines(), require_object)
+        api.repeat(HOSTED_MACHINES, require_object)
     except errors.AuthError:
         return False
     except errors.ProviderError:

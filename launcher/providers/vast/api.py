@@ -21,7 +21,6 @@ from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
-_LOG_LINES, _HOST_LOG_LINES = "5000", "100"
 _T = TypeVar("_T")
 
 
@@ -165,39 +164,18 @@ class VastApi:
 
     def account(self) -> Mapping[str, Any]:
         """Return the account's row."""
-        return self.repeat(calls.account(), errors.require_object)
+        return self.repeat(calls.ACCOUNT, errors.require_object)
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Authorize the SSH key on the instance."""
         self.repeat(calls.attach_key(instance_id, public_key), lambda answer: answer)
 
-    def schedules(self) -> list[Any]:
-        """List the account's scheduled requests, in a list or as one field of an object."""
-        return self.repeat(calls.list_schedules(), _require_rows)
+    def log(self, instance_id: str, *, within_s: float = 15.0, **options: str) -> str:
+        """Return the end of a log of the instance; `options`: those of Vast's request.
 
-    def schedule_destroy(
-        self, instance_id: str, start: float, end: float, *, job_id: str | None = None
-    ) -> None:
-        """Have Vast destroy the instance at each full hour between two times, in epoch seconds.
-
-        `job_id`: the scheduled request that this one replaces.
+        No retry, since a call takes seconds. Raises UnreachableError when the log does not arrive within
+        `within_s` seconds.
         """
-        answer = self.repeat(calls.schedule_destroy(instance_id, start, end, job_id), errors.require_object)
-        if answer.get("success") is False:
-            raise ProviderError(f"Vast did not schedule it: {answer.get('msg') or answer.get('error')}")
-
-    def log(self, instance_id: str, containing: str) -> str:
-        """Return the lines of the container's log with that text. No retry, since a call takes seconds."""
-        return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, 15.0)
-
-    def host_log(self, instance_id: str, *, within_s: float) -> str:
-        """Return the last lines of the host daemon's log of the instance.
-
-        Raises UnreachableError when the log does not arrive within `within_s` seconds.
-        """
-        return self._log(instance_id, {"daemon_logs": "true", "tail": _HOST_LOG_LINES}, within_s)
-
-    def _log(self, instance_id: str, options: Mapping[str, str], within_s: float) -> str:
         call = calls.request_log(instance_id, options)
         return errors.fetch_log(lambda: errors.require_object(self.call_once(call)), within_s)
 
@@ -306,13 +284,6 @@ def clock_ahead_s(date: str | None, asked_at: float, answered_at: float) -> floa
     if abs(max_s) >= caps.CLOCK_AHEAD_S:
         return None
     return 0.0 if min_s <= 0 <= max_s else min_s
-
-
-def _require_rows(answer: Any) -> list[Any]:
-    """Return the rows of a list of unknown shape. Raises UnreachableError."""
-    if isinstance(answer, Mapping):
-        answer = next((value for value in answer.values() if isinstance(value, list)), None)
-    return errors.require_list(answer)
 
 
 def _require_row(answer: Any) -> Any:

@@ -39,7 +39,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
         return UnreachableError(f"the registry limits how often images are pulled: {message}", cause=cause)
     if row.state == "loading" and row.is_stopped:
         return UnexplainedError(
-            f"machine {row.machine_id} does not start: {message or 'never scheduled'}", cause=Cause.HOST
+            f"machine {row.host} does not start: {message or 'never scheduled'}", cause=Cause.HOST
         )
     return None
 
@@ -59,7 +59,7 @@ def may_be_reachable(row: InstanceRow, now: float) -> bool:
     """
     if row.state == "running" or row.actual_status not in _STARTING_STATES:
         return True
-    is_late = row.cur_state == "running" and 0 < row.start_date < now - 300.0
+    is_late = row.cur_state == "running" and 0 < row.rented_at < now - 300.0
     return not row.is_stopped and (row.direct is not None or is_late)
 
 
@@ -79,10 +79,10 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
             cause=Cause.PROVIDER,
         )
     if 0 < row.end_date <= now + 60.0:
-        why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
+        why, cause = f"machine {row.host} is gone: its host's contract ended", Cause.LOST
     # After the contract: a bid on a host that leaves was not outbid, and a higher one would not help.
     elif row.is_bid:
-        why = f"outbid at ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
+        why = f"outbid at ${row.usd_per_hour:.3f}/h on machine {row.host}"
         cause = Cause.PREEMPTED
     else:
         why, cause = f"instance {row.id} was stopped, but not by this launcher", Cause.LOST

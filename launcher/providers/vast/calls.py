@@ -80,6 +80,13 @@ class VastCall:
         return f"{self.method} {self.path[:200]} {json.dumps(values)[:600] if values else ''}".strip()
 
 
+ACCOUNT = VastCall(route="account", method="GET", path="/api/v0/users/current")
+HOSTED_MACHINES = VastCall(route="account", method="GET", path="/api/v0/machines?owner=me")
+"""Lists the machines that the account lets to others."""
+OVERLAYS = VastCall(route="overlays", method="GET", path="/api/v0/overlay/")
+SCHEDULES = VastCall(route="schedules", method="GET", path="/api/v0/commands/schedule_job/")
+
+
 def search(
     filters: Mapping[str, Any], *, kind: str, disk_gb: float, order: tuple[str, str], limit: int | None
 ) -> VastCall:
@@ -126,16 +133,6 @@ def request_log(instance_id: str, options: Mapping[str, str]) -> VastCall:
     return VastCall(route="logs", method="PUT", path=path, body=options)
 
 
-def account() -> VastCall:
-    """Read the account of the key."""
-    return VastCall(route="account", method="GET", path="/api/v0/users/current")
-
-
-def hosted_machines() -> VastCall:
-    """List the machines that the account lets to others."""
-    return VastCall(route="account", method="GET", path=_with_query("/api/v0/machines", {"owner": "me"}))
-
-
 def charges(since: float, until: float, token: str | None = None) -> VastCall:
     """List a page of the charges of the days between two times, in epoch seconds."""
     query = {
@@ -154,11 +151,6 @@ def list_backups(instance_id: str) -> VastCall:
     return VastCall(route="backups", method="GET", path=path)
 
 
-def list_overlays() -> VastCall:
-    """List the account's overlay networks."""
-    return VastCall(route="overlays", method="GET", path="/api/v0/overlay/")
-
-
 def create_overlay(name: str, cluster: str) -> VastCall:
     """Create an overlay network on a cluster."""
     body = {"cluster_id": int(cluster), "name": name}
@@ -168,11 +160,6 @@ def create_overlay(name: str, cluster: str) -> VastCall:
 def delete_overlay(name: str) -> VastCall:
     """Delete a network and all instances on it."""
     return VastCall(route="overlay", method="DELETE", path="/api/v0/overlay/", body={"overlay_name": name})
-
-
-def list_schedules() -> VastCall:
-    """List the account's scheduled requests."""
-    return VastCall(route="schedules", method="GET", path="/api/v0/commands/schedule_job/")
 
 
 def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | None = None) -> VastCall:
@@ -192,13 +179,13 @@ def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | N
         "frequency": "HOURLY",
         "instance_id": int(instance_id),
     }
-    path = list_schedules().path + ("" if job_id is None else f"{int(job_id)}/")
+    path = SCHEDULES.path + ("" if job_id is None else f"{int(job_id)}/")
     return VastCall(route="schedule", method="POST" if job_id is None else "PUT", path=path, body=body)
 
 
 def delete_schedule(job_id: str) -> VastCall:
     """Remove a scheduled request."""
-    path = f"{list_schedules().path}{int(job_id)}/"
+    path = f"{SCHEDULES.path}{int(job_id)}/"
     return VastCall(route="unschedule", method="DELETE", path=path, body={})
 
 

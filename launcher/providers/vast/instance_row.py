@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vastrun.launcher.core import LABEL_PREFIX, ExtraRates
+from vastrun.launcher.core import LABEL_PREFIX, ExtraRates, Instance
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.columns import (
-    ColumnReader,
-    billed_gb,
-    cuda,
-    end_of_text,
-    gpu_name,
-    number,
-    port,
-    seconds,
-    ssh_port,
-    text,
-    whole,
-)
+from vastrun.launcher.providers.vast import columns
 from vastrun.launcher.providers.vast.errors import no_response_error
 
 _UP = "success, running"
@@ -33,12 +21,9 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceRow:
-    """One instance. Only the id is guaranteed; all other values may be unknown."""
+class InstanceRow(Instance):
+    """One instance with Vast's own columns. Only the id is guaranteed; all other values may be unknown."""
 
-    id: str
-    label: str
-    machine_id: str
     actual_status: str
     """Status as the host last reported it; it lags by minutes."""
     cur_state: str
@@ -46,49 +31,11 @@ class InstanceRow:
     next_state: str
     status_msg: str
     is_bid: bool
-    gpu_name: str
-    gpus: int
-    disk_gb: float
-    cuda: float
-    """These four values are empty or 0 when unknown."""
-    usd_per_hour: float
-    """USD per hour of GPU and storage."""
-    extras: ExtraRates
-    up_s: float | None
-    """Uptime in seconds, reported by the host."""
-    down_gb: float
-    up_gb: float
-    """Billed traffic in GB."""
-    down_mbps: float
-    up_mbps: float
-    """Speed of the machine's line in Mbit/s; 0 when unknown."""
-    start_date: float
     end_date: float
-    """Epoch seconds; 0 when unknown."""
-    direct: tuple[str, int] | None
+    """End of the host's contract in epoch seconds; 0 when unknown."""
+    direct: Address | None
     """Address of its sshd without a proxy."""
-    proxy: tuple[str, int] | None
-    unreadable: tuple[str, ...]
-    """Columns with invalid values, which count as missing."""
-
-    @property
-    def state(self) -> str:
-        """`running`, `loading`, or Vast's status."""
-        if self.actual_status in ("", "created", "loading"):
-            return "running" if self._serves else "loading"
-        return self.actual_status
-
-    @property
-    def _serves(self) -> bool:
-        """True when its container runs although the row says loading: Vast charges for it (2026-09)."""
-        if self.cur_state == "stopped" or self.intended_status == "stopped":
-            return False
-        return self.status_msg.startswith(_UP) or self.up_s is not None or self.direct is not None
-
-    @property
-    def is_idle(self) -> bool:
-        """True when only its disk is billed: it is loading, lost its GPUs, or its host is offline."""
-        return self.state == "loading" or self.cur_state == "stopped" or self.actual_status == "offline"
+    proxy: Address | None
 
     @property
     def is_stopped(self) -> bool:
@@ -96,47 +43,74 @@ class InstanceRow:
         return self.cur_state == "stopped" and "stopped" in (self.intended_status, self.next_state)
 
     @classmethod
-    def of(cls, row: Any) -> InstanceRow:
+    def of(cls, row: Any, asked_at: float | None = None) -> InstanceRow:
         """Parse a row. Raises UnreachableError when it has no id, since it may be one of this ledger's."""
         if (instance_id := id_of(row)) is None:
             named = row.get("id") if isinstance(row, dict) else None
             raise no_response_error(f"the row of instance {named} cannot be read")
-        columns = ColumnReader(row)
-        address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
-        proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
-        total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
+        reader = columns.ColumnReader(row)
+        address, direct_port = (
+            reader.read("public_ipaddr", columns.text),
+            reader.read("ports", columns.ssh_port),
+        )
+        proxy_host, proxy_port = reader.read("ssh_host", columns.text), reader.read("ssh_port", columns.port)
+        total_usd, gpu_usd = reader.read("dph_total", columns.number), reader.read("dph_base", columns.number)
+        status, status_msg = (
+            reader.read("actual_status", columns.text),
+            reader.read("status_msg", columns.end_of_text),
+        )
+        cur_state, intended = (
+            reader.read("cur_state", columns.text),
+            reader.read("intended_status", columns.text),
+        )
+        up_s, direct = reader.read("uptime_mins", columns.seconds), (address, direct_port)
+        state = _state(status, status_msg, (cur_state, intended), is_up=up_s is not None or all(direct))
         return cls(
             id=instance_id,
-            label=columns.read("label", text)[: caps.LABEL_CHARACTERS],
-            machine_id=columns.read("machine_id", text),
-            actual_status=columns.read("actual_status", text),
-            cur_state=columns.read("cur_state", text),
-            intended_status=columns.read("intended_status", text),
-            next_state=columns.read("next_state", text),
-            status_msg=columns.read("status_msg", end_of_text),
-            is_bid=columns.read("is_bid", bool),
-            gpu_name=columns.read("gpu_name", gpu_name),
-            gpus=columns.read("num_gpus", whole),
-            disk_gb=max(0.0, columns.read("disk_space", number)),
-            cuda=columns.read("cuda_max_good", cuda),
+            label=reader.read("label", columns.text)[: caps.LABEL_CHARACTERS],
+            state=state,
             # A negative price would grow the budget with each hour.
             usd_per_hour=max(0.0, total_usd),
+            rented_at=reader.read("start_date", columns.number),
             extras=ExtraRates(
                 storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
-                down_usd_per_gb=columns.read("inet_down_cost", number),
-                up_usd_per_gb=columns.read("inet_up_cost", number),
+                down_usd_per_gb=reader.read("inet_down_cost", columns.number),
+                up_usd_per_gb=reader.read("inet_up_cost", columns.number),
             ),
-            up_s=columns.read("uptime_mins", seconds),
-            down_gb=columns.read("inet_down_billed", billed_gb),
-            up_gb=columns.read("inet_up_billed", billed_gb),
-            down_mbps=max(0.0, columns.read("inet_down", number)),
-            up_mbps=max(0.0, columns.read("inet_up", number)),
-            start_date=columns.read("start_date", number),
-            end_date=columns.read("end_date", number),
-            direct=(address, direct_port) if address and direct_port else None,
+            # Only its disk is billed: it is loading, lost its GPUs, or its host is offline.
+            idle=state == "loading" or cur_state == "stopped" or status == "offline",
+            up_s=up_s,
+            down_gb=reader.read("inet_down_billed", columns.billed_gb),
+            up_gb=reader.read("inet_up_billed", columns.billed_gb),
+            down_mbps=max(0.0, reader.read("inet_down", columns.number)),
+            up_mbps=max(0.0, reader.read("inet_up", columns.number)),
+            host=reader.read("machine_id", columns.text),
+            note=status_msg.splitlines()[-1] if status_msg else "",
+            gpu_name=reader.read("gpu_name", columns.gpu_name),
+            gpus=reader.read("num_gpus", columns.whole),
+            disk_gb=max(0.0, reader.read("disk_space", columns.number)),
+            cuda=reader.read("cuda_max_good", columns.cuda),
+            actual_status=status,
+            cur_state=cur_state,
+            intended_status=intended,
+            next_state=reader.read("next_state", columns.text),
+            status_msg=status_msg,
+            is_bid=reader.read("is_bid", bool),
+            end_date=reader.read("end_date", columns.number),
+            direct=direct if all(direct) else None,
             proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
-            unreadable=tuple(columns.unreadable),
+            unreadable=tuple(reader.unreadable),
+            asked_at=asked_at,
         )
+
+
+def _state(status: str, message: str, states: Collection[str], *, is_up: bool) -> str:
+    """Return `running`, `loading`, or Vast's status."""
+    if status not in ("", "created", "loading"):
+        return status
+    # Its container may run although the row says loading: Vast charges for it (2026-09).
+    serves = "stopped" not in states and (message.startswith(_UP) or is_up)
+    return "running" if serves else "loading"
 
 
 def id_of(row: Any) -> str | None:

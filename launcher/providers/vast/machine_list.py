@@ -11,7 +11,6 @@ from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of, is_destroyed
-from vastrun.launcher.providers.vast.rental import instance_of
 
 
 class MachineRows:
@@ -49,8 +48,7 @@ class MachineRows:
         own = [row for row in rows if has_own_label(row)]
         # Each run of a batch looks for its own machine in the same list, twice a second while it boots.
         if self._parsed_rows is not rows:
-            readable = [InstanceRow.of(row) for row in own if id_of(row) is not None]
-            self._parsed = [instance_of(row, asked_at) for row in readable]
+            self._parsed = [InstanceRow.of(row, asked_at) for row in own if id_of(row) is not None]
             self._parsed_rows = rows
         # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
         if unreadable := len(own) - len(self._parsed):
@@ -70,13 +68,13 @@ class MachineRows:
 
     def machine(self, instance_id: str) -> Instance | None:
         """Query the machine by its id, which is more current than the list."""
-        row, asked_at = self.row(instance_id)
-        if self._many_runs and row is not None and row.is_idle:
-            row, asked_at = self.own_row(instance_id)  # its GPUs may be charged since the list was read
-        return None if row is None else instance_of(row, asked_at)
+        row = self.row(instance_id)
+        if self._many_runs and row is not None and row.idle:
+            return self.own_row(instance_id)  # its GPUs may be charged since the list was read
+        return row
 
-    def row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """Return the machine's row and the time of the query.
+    def row(self, instance_id: str) -> InstanceRow | None:
+        """Return the machine's row.
 
         Vast allows one query by id in two seconds, so for many runs a list that has the machine is enough.
         Its absence must be confirmed once by a query by id; for a destroyed machine, later lists are enough.
@@ -85,24 +83,24 @@ class MachineRows:
             rows, asked_at = self._list.get()
             listed = [row for row in rows if has_own_label(row) and id_of(row) == instance_id]
             if listed:
-                return InstanceRow.of(listed[0]), asked_at
+                return InstanceRow.of(listed[0], asked_at)
             if self._destroyed.get(instance_id):
-                return None, asked_at
+                return None
         return self.own_row(instance_id)
 
-    def newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+    def newest_row(self, instance_id: str) -> InstanceRow | None:
         """Return the row of a machine that was just rented, without the cache."""
         self.invalidate()
         return self.row(instance_id)
 
-    def own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """Return the answer of a query by id, and its time."""
+    def own_row(self, instance_id: str) -> InstanceRow | None:
+        """Return the answer of a query by id."""
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
         found = None if is_destroyed(found) else found
         if found is None and instance_id in self._destroyed:
             self._destroyed[instance_id] = True
             self.invalidate()
-        return (None if found is None else InstanceRow.of(found)), self._api.asked_at
+        return None if found is None else InstanceRow.of(found, self._api.asked_at)
 
     def offline_s(self, row: InstanceRow) -> float:
         """Return the seconds for which this launcher has seen the host offline."""

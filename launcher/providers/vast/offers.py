@@ -169,7 +169,7 @@ def runs_image(row: OfferRow, spec: JobSpec, lock: Lock) -> bool:
     if not image.architecture and row.cpu_arch != ARCHITECTURE:
         # Few images support another architecture: only a job that names these GPUs is assumed to have one.
         return any(is_same_name(row.gpu_name, name) for name in spec.resources.gpu_names)
-    return not image.misfit(_capability(row), gpus=gpus)
+    return image.fits(_capability(row), gpus=gpus)
 
 
 def image_needs(spec: JobSpec, lock: Lock) -> str:

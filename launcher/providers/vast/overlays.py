@@ -132,7 +132,7 @@ class Overlays:
 
     def _rows(self) -> list[OverlayRow]:
         with _mapped_errors():
-            return list(map(OverlayRow.of, self._api.repeat(calls.list_overlays(), require_list)))
+            return list(map(OverlayRow.of, self._api.repeat(calls.OVERLAYS, require_list)))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -33,7 +33,7 @@ def rank_offers(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: Spee
 
     For an offer both on demand and for bids, the cheaper way is kept.
     """
-    speeds = estimate_speeds(rows, spec, known)
+    speeds = Speeds(rows, spec, known)
     on_demand = {row.id: row.gpu_usd for row in rows if not row.is_bid}
     made = ((row, _quote(row, spec, lock, speeds, known, on_demand.get(row.id))) for row in rows)
     quotes = [(row, quote) for row, quote in made if quote is not None]
@@ -164,15 +164,18 @@ class _Pace:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """Speed estimates for a set of offers."""
+    """Speed estimates for a set of offers; earlier runs calibrate Vast's scores."""
 
-    spec: JobSpec
-    typical_dlperf: float
-    known: SpeedHistory
-    dlperf: Mapping[MachineKind, float]
-    """Vast's score by kind of machine, for kinds that have one."""
+    def __init__(self, rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> None:
+        self.spec, self.known = spec, known
+        scored = [row for row in rows if row.dlperf > 0]
+        self.typical_dlperf = median([row.dlperf for row in scored] or [1.0])
+        scores: dict[MachineKind, list[float]] = {}
+        for row in scored:
+            scores.setdefault((row.gpu_name, row.gpus), []).append(row.dlperf)
+        self.dlperf = {kind: median(found) for kind, found in scores.items()}
+        """Vast's score by kind of machine, for kinds that have one."""
 
     def forecast(self, row: OfferRow, ready_s: float) -> Forecast:
         """Estimate the job's time on that offer, which is ready to train `ready_s` after the rental.
@@ -239,20 +242,6 @@ class Speeds:
             return pace.steps_per_s / (median(ratios) * self.typical_dlperf)
         # There is a reason why an offer has no score.
         return (row.dlperf or self.typical_dlperf / 2) / self.typical_dlperf
-
-
-def estimate_speeds(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
-    """Build estimates for these offers; earlier runs calibrate Vast's scores."""
-    scores: dict[MachineKind, list[float]] = {}
-    for row in rows:
-        if row.dlperf > 0:
-            scores.setdefault((row.gpu_name, row.gpus), []).append(row.dlperf)
-    return Speeds(
-        spec=spec,
-        typical_dlperf=median([row.dlperf for row in rows if row.dlperf > 0] or [1.0]),
-        known=known,
-        dlperf={kind: median(found) for kind, found in scores.items()},
-    )
 
 
 def _ratio(one: float, other: float) -> float:

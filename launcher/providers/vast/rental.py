@@ -23,9 +23,8 @@ _GRANT_S, _GRANT_POLL_S = 60.0, 3.0
 """Seconds to wait for a bid that is not granted at once (its disk is billed), and between two polls."""
 
 
-ReadRow = Callable[[str], tuple[InstanceRow | None, float]]
-"""Returns a machine's row by its id, and the time of the query."""
-_TimedRow = tuple[InstanceRow, float]
+ReadRow = Callable[[str], InstanceRow | None]
+"""Returns a machine's row by its id."""
 
 
 def rent(
@@ -89,32 +88,6 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def instance_of(row: InstanceRow, asked_at: float) -> Instance:
-    """Convert the row to an Instance."""
-    return Instance(
-        id=row.id,
-        label=row.label,
-        state=row.state,
-        usd_per_hour=row.usd_per_hour,
-        rented_at=row.start_date,
-        extras=row.extras,
-        idle=row.is_idle,
-        up_s=row.up_s,
-        down_gb=row.down_gb,
-        up_gb=row.up_gb,
-        down_mbps=row.down_mbps,
-        up_mbps=row.up_mbps,
-        host=row.machine_id,
-        note=row.status_msg.splitlines()[-1] if row.status_msg else "",
-        gpu_name=row.gpu_name,
-        gpus=row.gpus,
-        disk_gb=row.disk_gb,
-        cuda=row.cuda,
-        unreadable=row.unreadable,
-        asked_at=asked_at,
-    )
-
-
 def _check_credit(api: VastApi, order: RentalOrder) -> None:
     """Check the credit: without credit Vast stops all machines of an account, and others can rent them."""
     credit_usd = api.credit_usd()
@@ -133,20 +106,19 @@ def _check_credit(api: VastApi, order: RentalOrder) -> None:
 def _with_identity_check(read_row: ReadRow, order: RentalOrder) -> ReadRow:
     """Return a reader that raises UncertainError for a machine with another label or host."""
 
-    def checked(instance_id: str) -> tuple[InstanceRow | None, float]:
-        row, asked_at = read_row(instance_id)
-        if row is None or (row.label in ("", order.label) and row.machine_id in ("", order.offer.host)):
-            return row, asked_at
+    def checked(instance_id: str) -> InstanceRow | None:
+        row = read_row(instance_id)
+        if row is None or (row.label in ("", order.label) and row.host in ("", order.offer.host)):
+            return row
         raise _wrong_machine(
             instance_id,
-            f"its label is {row.label[:80]!r}, its machine {row.machine_id[:40]} "
-            f"instead of {order.offer.host}",
+            f"its label is {row.label[:80]!r}, its machine {row.host[:40]} instead of {order.offer.host}",
         )
 
     return checked
 
 
-def _first_row(instance_id: str, known: Collection[str] | None, read_row: ReadRow) -> _TimedRow | None:
+def _first_row(instance_id: str, known: Collection[str] | None, read_row: ReadRow) -> InstanceRow | None:
     """Return the row of the new machine; None when Vast does not list it yet.
 
     Raises UncertainError when the id belongs to another machine, which must never be destroyed. An id that
@@ -156,13 +128,12 @@ def _first_row(instance_id: str, known: Collection[str] | None, read_row: ReadRo
         raise _wrong_machine(instance_id, "the account had it before")
     seen = None
     try:
-        row, asked_at = read_row(instance_id)
-        seen = None if row is None else (row, asked_at)
+        seen = read_row(instance_id)
     except errors.UncertainError:
         raise
     except errors.VastrunError:
         pass  # the list before the order shows that it is new
-    if known is None and (seen is None or not seen[0].label):
+    if known is None and (seen is None or not seen.label):
         raise _wrong_machine(instance_id, "neither its label nor an earlier list shows whose it is")
     return seen
 
@@ -173,15 +144,15 @@ def _wrong_machine(instance_id: str, why: str) -> errors.UncertainError:
     )
 
 
-def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow) -> _TimedRow:
+def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow) -> InstanceRow:
     """Wait for the grant of a bid; return its row. Without a grant, destroy it and raise NoOfferError."""
     ordered_at, seen, idle_s = clock.now(), "not listed", 0.0
     while True:
         with contextlib.suppress(errors.UnreachableError):
-            row, asked_at = read_row(instance_id)
+            row = read_row(instance_id)
             if row is not None and row.cur_state == "running":
-                return row, asked_at
-            idle_s = max(idle_s, 0.0 if row is None else asked_at - ordered_at)
+                return row
+            idle_s = max(idle_s, ((row and row.asked_at) or ordered_at) - ordered_at)
             seen = "not listed" if row is None else " ".join(filter(None, (row.state, row.status_msg)))
         if clock.now() >= ordered_at + _GRANT_S:
             break
@@ -211,7 +182,7 @@ def _rejection(
 
 
 def _rented_instance(
-    api: VastApi, instance_id: str, order: RentalOrder, now: float, seen: _TimedRow | None
+    api: VastApi, instance_id: str, order: RentalOrder, now: float, listed: InstanceRow | None
 ) -> Instance:
     """Return the rented machine; destroy it and raise NoOfferError when another user got it first.
 
@@ -227,15 +198,13 @@ def _rented_instance(
         idle=True,
         host=order.offer.host,
     )
-    if seen is None:
+    if listed is None:
         return ordered
-    row, asked_at = seen
     # `cancel_unavail` should prevent this; otherwise the stopped machine's disk is billed. One that was never
     # scheduled reads as loading, and its host is to blame.
-    if row.is_stopped and row.actual_status != "loading":
+    if listed.is_stopped and listed.actual_status != "loading":
         _end(api, instance_id)
         raise errors.NoOfferError("another user rented it first; the machine is stopped", ended=instance_id)
-    listed = instance_of(row, asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(
         listed,

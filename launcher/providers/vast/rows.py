@@ -11,21 +11,7 @@ from typing import Any
 
 from vastrun.launcher.core import Charge, ExtraRates
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.columns import (
-    ROW_ERRORS,
-    ColumnReader,
-    cpu_architecture,
-    cuda,
-    flag,
-    gpu_name,
-    id_text,
-    number,
-    price,
-    site_address,
-    text,
-    whole,
-    whole_or_unknown,
-)
+from vastrun.launcher.providers.vast import columns
 from vastrun.launcher.providers.vast.errors import no_response_error
 
 _DATACENTER = 1
@@ -97,7 +83,7 @@ class OfferRow:
         """Parse a row; None when it is invalid or lacks a required column."""
         try:
             return cls._read(row)
-        except ROW_ERRORS:
+        except columns.ROW_ERRORS:
             return None
 
     @classmethod
@@ -107,52 +93,53 @@ class OfferRow:
             cls._read(row)
         except KeyError as missing:
             return f"no {missing.args[0]}"
-        except ROW_ERRORS as error:
+        except columns.ROW_ERRORS as error:
             return str(error) or type(error).__name__
         return ""
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> OfferRow:
-        place = text(row.get("geolocation"))
+        place = columns.text(row.get("geolocation"))
         country = place.rpartition(",")[2].strip()
-        columns = ColumnReader(row)
+        reader = columns.ColumnReader(row)
         return cls(
             # The order names the ask: a filter on `id` was seen to match nothing (2026-10).
             id=str(int(row.get("ask_contract_id") or row["id"])),
             machine_id=str(int(row["machine_id"])),
-            host_id=columns.read("host_id", id_text),
-            address=columns.read("public_ipaddr", site_address),
-            gpu_name=gpu_name(row["gpu_name"]),
-            gpus=int(number(row["num_gpus"])),
-            gpu_memory_gb=number(row["gpu_ram"]) / 1000,
+            host_id=reader.read("host_id", columns.id_text),
+            address=reader.read("public_ipaddr", columns.site_address),
+            gpu_name=columns.gpu_name(row["gpu_name"]),
+            gpus=int(columns.number(row["num_gpus"])),
+            gpu_memory_gb=columns.number(row["gpu_ram"]) / 1000,
             # The share of the slice in MB already: proportional to its GPUs in all 298 machines of a market.
-            memory_gb=columns.read("cpu_ram", number) / 1000,
-            cpu_cores=columns.read("cpu_cores_effective", number),
-            disk_gb=number(row["disk_space"]),
-            disk_mbps=columns.read("disk_bw", number),
-            cuda=columns.read("cuda_max_good", cuda),
-            compute_cap=columns.read("compute_cap", whole),
-            gpu_arch=columns.read("gpu_arch", text).lower(),
-            nvlink_gbps=columns.read("bw_nvlink", number),
-            reliability=columns.read("reliability", number) or columns.read("reliability2", number),
+            memory_gb=reader.read("cpu_ram", columns.number) / 1000,
+            cpu_cores=reader.read("cpu_cores_effective", columns.number),
+            disk_gb=columns.number(row["disk_space"]),
+            disk_mbps=reader.read("disk_bw", columns.number),
+            cuda=reader.read("cuda_max_good", columns.cuda),
+            compute_cap=reader.read("compute_cap", columns.whole),
+            gpu_arch=reader.read("gpu_arch", columns.text).lower(),
+            nvlink_gbps=reader.read("bw_nvlink", columns.number),
+            reliability=reader.read("reliability", columns.number)
+            or reader.read("reliability2", columns.number),
             country=country if len(country) == 2 else "",
             place=place,
             verified=row.get("verification") == "verified",
             rentable=row.get("rentable") is not False and row.get("rented") is not True,
-            cpu_arch=columns.read("cpu_arch", cpu_architecture),
-            end_date=number(row.get("end_date")),
-            usd_per_hour=price(row["dph_total"]),
-            min_bid_usd=number(row.get("min_bid")),
+            cpu_arch=reader.read("cpu_arch", columns.cpu_architecture),
+            end_date=columns.number(row.get("end_date")),
+            usd_per_hour=columns.price(row["dph_total"]),
+            min_bid_usd=columns.number(row.get("min_bid")),
             # Unknown counts as a bid: read as on demand, its lowest bid would pass for the whole price.
             is_bid=row.get("is_bid") is not False,
             extras=_extras(row),
-            down_mbps=columns.read("inet_down", number),
-            up_mbps=columns.read("inet_up", number),
-            datacenter=columns.read("hosting_type", number) == _DATACENTER,
-            static_ip=columns.read("static_ip", flag),
-            direct_ports=columns.read("direct_port_count", whole_or_unknown),
-            dlperf=columns.read("dlperf", number),
-            cluster=id_text(row.get("cluster_id")),
+            down_mbps=reader.read("inet_down", columns.number),
+            up_mbps=reader.read("inet_up", columns.number),
+            datacenter=reader.read("hosting_type", columns.number) == _DATACENTER,
+            static_ip=reader.read("static_ip", columns.flag),
+            direct_ports=reader.read("direct_port_count", columns.whole_or_unknown),
+            dlperf=reader.read("dlperf", columns.number),
+            cluster=columns.id_text(row.get("cluster_id")),
         )
 
 
@@ -170,11 +157,11 @@ class OverlayRow:
         """Parse a row. Raises UnreachableError for an invalid one, which may be this ledger's."""
         try:
             return cls(
-                name=text(row["name"])[: caps.LABEL_CHARACTERS],
-                cluster=id_text(row.get("cluster_id")),
-                subnet=text(row.get("internal_subnet"))[: caps.LABEL_CHARACTERS],
+                name=columns.text(row["name"])[: caps.LABEL_CHARACTERS],
+                cluster=columns.id_text(row.get("cluster_id")),
+                subnet=columns.text(row.get("internal_subnet"))[: caps.LABEL_CHARACTERS],
             )
-        except ROW_ERRORS as error:
+        except columns.ROW_ERRORS as error:
             raise no_response_error("the row of an overlay network cannot be read") from error
 
 
@@ -183,19 +170,19 @@ def parse_charge(row: Any) -> Charge:
 
     Raises UnreachableError where it may be of any machine: an incomplete bill must not be used.
     """
-    columns = ColumnReader(row if isinstance(row, Mapping) else {})
-    source = columns.read("source", text)[: caps.LABEL_CHARACTERS]
-    machine, usd = _MACHINE.fullmatch(source), columns.read("amount", _dollars)
+    reader = columns.ColumnReader(row if isinstance(row, Mapping) else {})
+    source = reader.read("source", columns.text)[: caps.LABEL_CHARACTERS]
+    machine, usd = _MACHINE.fullmatch(source), reader.read("amount", _dollars)
     if usd is None and not source:
         raise no_response_error("a charge that cannot be read")
-    items = columns.read("items", _usd_by_type)
+    items = reader.read("items", _usd_by_type)
     # Vast bills by UTC days, and names the first and the last one by their midnight.
-    last_day = columns.read("end", number)
+    last_day = reader.read("end", columns.number)
     return Charge(
         instance_id=machine[1] if machine else "",
         source="" if machine else source,
-        label=columns.read(
-            "metadata", lambda metadata: text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
+        label=reader.read(
+            "metadata", lambda metadata: columns.text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
         ),
         usd=usd or 0.0,
         is_readable=usd is not None,
@@ -209,8 +196,8 @@ def _usd_by_type(items: Any) -> Mapping[str, float]:
     """Return the sums of a charge's items by type; what is no item counts for nothing."""
     found: dict[str, float] = defaultdict(float)
     for item in items or ():
-        with suppress(*ROW_ERRORS):
-            found[text(item["type"])] += _dollars(item["amount"]) or 0.0
+        with suppress(*columns.ROW_ERRORS):
+            found[columns.text(item["type"])] += _dollars(item["amount"]) or 0.0
     return found
 
 
@@ -225,9 +212,9 @@ def _dollars(value: Any) -> float | None:
 
 
 def _extras(row: Mapping[str, Any]) -> ExtraRates:
-    total_usd, gpu_usd = number(row.get("dph_total")), number(row.get("dph_base"))
+    total_usd, gpu_usd = columns.number(row.get("dph_total")), columns.number(row.get("dph_base"))
     return ExtraRates(
         storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
-        down_usd_per_gb=number(row.get("inet_down_cost")),
-        up_usd_per_gb=number(row.get("inet_up_cost")),
+        down_usd_per_gb=columns.number(row.get("inet_down_cost")),
+        up_usd_per_gb=columns.number(row.get("inet_up_cost")),
     )

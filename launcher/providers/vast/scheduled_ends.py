@@ -16,9 +16,9 @@ from typing import Any
 from vastrun.launcher.core.errors import GoneError, ProviderError
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.calls import delete_schedule
+from vastrun.launcher.providers.vast.calls import SCHEDULES, delete_schedule, schedule_destroy
 from vastrun.launcher.providers.vast.columns import ROW_ERRORS, number
-from vastrun.launcher.providers.vast.errors import RejectedError
+from vastrun.launcher.providers.vast.errors import RejectedError, require_list, require_object
 from vastrun.launcher.providers.vast.instance_row import id_of
 
 _HOUR_S = 3600.0
@@ -47,12 +47,19 @@ class ScheduledEnds:
         # By Vast's clock, which sends it: this computer's may be wrong, and may have been set meanwhile.
         start = end_hour(self._api.server_now() + after_s) + _HOUR_S / 2
         try:
-            self._api.schedule_destroy(instance_id, start, start + _REPEATED_S)
+            self._schedule(instance_id, start)
         except ProviderError as error:
             job_id = _existing_job(error)
             if job_id is None:
                 raise
-            self._api.schedule_destroy(instance_id, start, start + _REPEATED_S, job_id=job_id)
+            self._schedule(instance_id, start, job_id)
+
+    def _schedule(self, instance_id: str, start: float, job_id: str | None = None) -> None:
+        """Send the request. `job_id`: the existing one, which this one replaces."""
+        call = schedule_destroy(instance_id, start, start + _REPEATED_S, job_id)
+        answer = self._api.repeat(call, require_object)
+        if answer.get("success") is False:
+            raise ProviderError(f"Vast did not schedule it: {answer.get('msg') or answer.get('error')}")
 
     def cancel_end(self, instance_id: str) -> None:
         """Remove all schedules that would destroy the machine."""
@@ -63,8 +70,15 @@ class ScheduledEnds:
 
     def scheduled_ends(self) -> Sequence[ScheduledEnd]:
         """List the schedules of the account that destroy a machine; of whatever program."""
-        read = (_scheduled_end(row) for row in self._api.schedules())
+        read = (_scheduled_end(row) for row in self._api.repeat(SCHEDULES, _require_rows))
         return [job for job in read if job is not None]
+
+
+def _require_rows(answer: Any) -> list[Any]:
+    """Return the rows, in a list or as one field of an object. Raises UnreachableError."""
+    if isinstance(answer, Mapping):
+        answer = next((value for value in answer.values() if isinstance(value, list)), None)
+    return require_list(answer)
 
 
 def _existing_job(error: ProviderError) -> str | None:

@@ -17,7 +17,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import BoxStatus, Driver, Run
 from vastrun.launcher.core.batch import Batch, BatchSpec
 from vastrun.launcher.core.errors import AuthError, StorageError
-from vastrun.launcher.ledger.presence import KilledLauncher, Presence
+from vastrun.launcher.ledger.presence import Presence
 
 NAMES = ("calm-heron-3f1a", "process 42, log /x.log")
 
@@ -98,24 +98,24 @@ def test_a_dead_driver_of_a_run_that_another_launcher_drives_is_not_replaced(
 
 
 @pytest.fixture
-def killed(left: Terminal) -> KilledLauncher:
+def killed(left: Terminal) -> str:
     """The launcher of the run, which the kernel killed for lack of memory."""
     who = "desk:4711:00c0ffee"
     left.ledger.hold(run_of(left).id, Driver(who=who, until=left.clock.now() - 1))
-    return KilledLauncher(who=who, pid=4711)
+    return who
 
 
-def presence_of(terminal: Terminal, killed: KilledLauncher) -> Presence:
+def presence_of(terminal: Terminal) -> Presence:
     folder = terminal.folder / "launchers"
     folder.mkdir(exist_ok=True)
-    (folder / f"{killed.pid}-00c0ffee.killed").touch()
+    (folder / "4711-00c0ffee.killed").touch()
     return Presence(folder)
 
 
 def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_continues_its_run(
-    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+    left: Terminal, killed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app, presence = with_drivers(left, None), presence_of(left, killed)
+    app, presence = with_drivers(left, None), presence_of(left)
     background.continue_killed(app, [killed])
     run_id = run_of(left).id
     assert capsys.readouterr().err.splitlines() == [
@@ -127,14 +127,14 @@ def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_contin
 
 
 def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reported_too(
-    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+    left: Terminal, killed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left.ledger.release(run_of(left).id, killed.who)
+    left.ledger.release(run_of(left).id, killed)
     spec = BatchSpec(name="widths", job="job.yaml")
     batch = Batch(name="widths", spec=spec, provider="fake", folder=".", created_at=0.0, opened_at=0.0)
     left.ledger.batches.submit(batch, [])
-    left.ledger.batches.hold("widths", Driver(who=killed.who, until=left.clock.now() - 1))
-    presence_of(left, killed)
+    left.ledger.batches.hold("widths", Driver(who=killed, until=left.clock.now() - 1))
+    presence_of(left)
     background.continue_killed(with_drivers(left, None), [killed])
     said = capsys.readouterr().err
     assert "the launcher of widths (process 4711) was killed, most likely by the kernel" in said
@@ -142,10 +142,10 @@ def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reporte
 
 
 def test_where_no_driver_can_be_started_for_it_that_is_said(
-    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+    left: Terminal, killed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (left.folder / "drivers").write_text("")
-    presence_of(left, killed)
+    presence_of(left)
     background.continue_killed(app_of(left), [killed])
     said = capsys.readouterr().err
     assert "cannot start a background driver" in said
@@ -153,10 +153,10 @@ def test_where_no_driver_can_be_started_for_it_that_is_said(
 
 
 def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
-    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+    left: Terminal, killed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hold(left)
-    presence_of(left, killed)
+    presence_of(left)
     background.continue_killed(app_of(left), [killed])
     assert capsys.readouterr().err == ""
 

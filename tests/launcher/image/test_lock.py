@@ -212,18 +212,14 @@ def test_a_cuda_version_has_code_for_some_gpus(cuda: float, compute_cap: int, la
     assert lacks_code(cuda, compute_cap) is lacks
 
 
-def test_a_misfit_is_said_in_words() -> None:
+def test_what_is_known_of_an_image_keeps_it_from_machines() -> None:
     image = ImageRequirements(cuda=12.4, architecture="amd64")
     assert str(image) == "its name says CUDA 12.4 and amd64"
     assert str(ImageRequirements()) == "its name does not say its CUDA version"
     cases = {
-        Capability(
-            cuda_max=12.2, compute_cap=890
-        ): "it needs a driver for CUDA 12.4, the machine's is for 12.2",
-        Capability(cuda_max=13.0, compute_cap=1200): "CUDA 12.4 has no code for compute capability 12",
-        Capability(cuda_max=13.0, compute_cap=900, architecture="arm64"): (
-            "it is for amd64, the machine is arm64"
-        ),
-        Capability(cuda_max=12.4, compute_cap=890): "",
+        Capability(cuda_max=12.2, compute_cap=890): False,
+        Capability(cuda_max=13.0, compute_cap=1200): False,
+        Capability(cuda_max=13.0, compute_cap=900, architecture="arm64"): False,
+        Capability(cuda_max=12.4, compute_cap=890): True,
     }
-    assert {machine: image.misfit(machine, gpus=1) for machine in cases} == cases
+    assert {machine: image.fits(machine, gpus=1) for machine in cases} == cases

@@ -1,9 +1,10 @@
 """Computers of a team, each with a key of its own; those with the same team key drive each other's runs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from vastrun.launcher.ledger.signatures import SigningKeys
+from vastrun.launcher.ledger.signatures import SignedRows
 from vastrun.launcher.ledger.team import PostgresLedger
 
 TEAM_KEY = "k" * 44
@@ -22,5 +23,6 @@ def ledger_of(
     from vastrun.launcher.ledger.postgres import PostgresDatabase
 
     db = PostgresDatabase(url, **options.pop("database", {}))
-    keys = SigningKeys(computer=lambda: computer, own=lambda: f"key of {computer}".encode(), team=team)
-    return PostgresLedger(db, now=now, alive_here=alive_here, keys=keys, **options).for_drivers()
+    own = f"key of {computer}".encode()
+    rows = partial(SignedRows, computer=lambda: computer, own=lambda: own, team=team)
+    return PostgresLedger(db, now=now, alive_here=alive_here, rows=rows, **options).for_drivers()

@@ -8,12 +8,9 @@ import pytest
 
 from vastrun.launcher.ledger.presence import (
     KillCount,
-    KilledLauncher,
     Presence,
-    from_text,
     killed_since,
     read_kill_count,
-    to_text,
 )
 
 HOLDS = """
@@ -92,15 +89,6 @@ def test_a_system_that_does_not_say_has_no_count(tmp_path: Path) -> None:
     assert not killed_since(KillCount(boot="b", computer=0, cgroup="", in_cgroup=-1), tmp_path, tmp_path)
 
 
-def test_a_count_is_read_as_it_was_written(kernel: Kernel) -> None:
-    assert from_text(to_text(kernel.count())) == kernel.count()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", to_text(None), '{"boot": 1}', "[" * 100_000])
-def test_a_file_that_holds_no_count_is_none(text: str) -> None:
-    assert from_text(text) is None
-
-
 def killed_launcher(folder: Path) -> str:
     """The name of a process that was there, and that a signal ended."""
     process = subprocess.Popen(
@@ -122,7 +110,7 @@ def test_a_launcher_that_was_killed_for_memory_is_listed_until_it_was_reported(
     if looked_at_first:
         assert not presence.is_alive(who)
     for _ in range(2):
-        assert presence.killed_for_memory() == [KilledLauncher(who=who, pid=int(who.split(":")[1]))]
+        assert presence.killed_for_memory() == [who]
     presence.forget(presence.killed_for_memory()[0])
     assert not presence.killed_for_memory()
     assert not list(tmp_path.iterdir())
@@ -131,6 +119,13 @@ def test_a_launcher_that_was_killed_for_memory_is_listed_until_it_was_reported(
 def test_one_that_was_killed_otherwise_is_not_listed_and_leaves_nothing(tmp_path: Path) -> None:
     killed_launcher(tmp_path)
     assert not Presence(tmp_path, killed_since=lambda _: False).killed_for_memory()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", '{"boot": 1}', "[" * 100_000])
+def test_one_whose_file_holds_no_count_is_not_listed_and_leaves_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "7-0123abcd").write_text(text)
+    assert not Presence(tmp_path, killed_since=lambda _: True).killed_for_memory()
     assert not list(tmp_path.iterdir())
 
 

@@ -174,7 +174,7 @@ class Desk:
         store = FileRateLimitStore(folder / "calls.json", self.clock.now)
         api = VastApi(account, Limiter(store, self.clock.sleep), self.clock)
         self.access = KeyAccess(api, self.clock)
-        self.row = replace(InstanceRow.of(api.instance(self.id) or {}), actual_status="running")
+        self.row = replace(InstanceRow.of(api.instance(self.id) or {}), state="running")
 
     def attach(self) -> int:
         """How often the key was attached by now."""

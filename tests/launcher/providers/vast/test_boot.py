@@ -12,7 +12,6 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.providers.vast import boot
 from vastrun.launcher.providers.vast.boot import stop_error
-from vastrun.launcher.providers.vast.rental import instance_of
 
 LOADING = {"actual_status": "loading", "ports": None}
 DAEMON = "Error response from daemon:"
@@ -132,7 +131,7 @@ def ended_after_s(*texts: str) -> float:
         if timeouts.exceeded_limit(NOW + second):
             assert text in timeouts.exceeded_limit(NOW + second)
             return second
-        timeouts.note_silent(instance_of(row, NOW + second), NOW + second)
+        timeouts.note_silent(row, NOW + second)
     return 3600
 
 

@@ -69,7 +69,7 @@ def test_a_refusal_is_the_error_that_it_means(
 
 
 def test_a_404_about_anything_but_an_instance_says_nothing_about_one() -> None:
-    assert type(map_error(answer(404, {"msg": "no such page"}), calls.account())) is UnknownRefusalError
+    assert type(map_error(answer(404, {"msg": "no such page"}), calls.ACCOUNT)) is UnknownRefusalError
 
 
 @pytest.mark.parametrize(

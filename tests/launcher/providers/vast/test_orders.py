@@ -60,10 +60,10 @@ class Api:
         self.listed_for -= 1
         return None if self.listed_for < 0 else instance()
 
-    def read_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+    def read_row(self, instance_id: str) -> InstanceRow | None:
         assert instance_id == ID
         self.asked_at.append(self.clock.now())
-        return None if self.row is None else InstanceRow.of(self.row), self.clock.now() + 0.5
+        return None if self.row is None else InstanceRow.of(self.row, self.clock.now() + 0.5)
 
     def rent(self, order: RentalOrder = ORDER) -> Instance:
         return rent(cast(VastApi, self), order, {"B": "2"}, self.clock, self.read_row, known=())
@@ -205,7 +205,7 @@ def test_an_answer_without_an_id_or_a_look_that_fails_leaves_no_doubt_unsaid() -
     with pytest.raises(errors.UncertainError, match="did not name the machine"):
         Api(answer={"success": True}).rent()
 
-    def unreachable(_: str) -> tuple[InstanceRow | None, float]:
+    def unreachable(_: str) -> InstanceRow | None:
         raise errors.UnreachableError("HTTP 500")
 
     api = Api()

@@ -144,5 +144,5 @@ class _Listing:
     def __init__(self, rows: list[object]) -> None:
         self._rows = rows
 
-    def schedules(self) -> list[object]:
+    def repeat(self, *_: object) -> list[object]:
         return self._rows

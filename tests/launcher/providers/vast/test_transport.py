@@ -111,14 +111,14 @@ SDK_CALLS: dict[str, tuple[VastCall, Callable[[VastAI], object]]] = {
     ),
     "destroy": (calls.destroy("7"), lambda sdk: sdk.destroy_instance(7)),
     "attach key": (calls.attach_key("7", "ssh-ed25519 A"), lambda sdk: sdk.attach_ssh(7, "ssh-ed25519 A")),
-    "hosted machines": (calls.hosted_machines(), lambda sdk: sdk.show_machines()),
+    "hosted machines": (calls.HOSTED_MACHINES, lambda sdk: sdk.show_machines()),
     "charges": (
         calls.charges(1000.0, 2000.0, "next"),
         lambda sdk: sdk.show_invoices_v1(
             charges=True, start_date=1000, end_date=2000, limit=100, next_token="next"
         ),
     ),
-    "list overlays": (calls.list_overlays(), lambda sdk: sdk.show_overlays()),
+    "list overlays": (calls.OVERLAYS, lambda sdk: sdk.show_overlays()),
     "create overlay": (calls.create_overlay("net", "3"), lambda sdk: sdk.create_overlay(3, "net")),
     "delete overlay": (calls.delete_overlay("net"), lambda sdk: sdk.delete_overlay("net")),
 }
