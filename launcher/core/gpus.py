@@ -79,7 +79,7 @@ def may_be(offered: str, shown: str) -> bool:
 
 def has_memory(gpu_gb: float, requested_gb: float) -> bool:
     """Return whether a GPU has the requested memory, by its nominal size."""
-    return gpu_gb >= requested_gb * _NOMINAL
+    return gpu_gb >= min_usable_gb(requested_gb)
 
 
 def min_usable_gb(requested_gb: float) -> float:

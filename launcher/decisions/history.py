@@ -149,7 +149,7 @@ def blames_host(run: Run) -> bool:
 
     With several nodes, only the node that failed counts.
     """
-    if not run.is_to_blame or run.meter.is_forgiven:
+    if run.failed_node not in (None, run.node) or run.meter.is_forgiven:
         return False
     if run.cause is Cause.COMMUNICATION:
         return run.failed_in is Phase.BOOT  # measured there; what ranks raise is a text

@@ -40,8 +40,9 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
         return "its lease was killed"
     # The script is written again: whatever killed the lease may have changed it as well.
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
+    now = services.clock.now()
     variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
-        "LEASE_AGE_S": str(math.ceil(policy.lease_age_s(run, services.clock.now()))),
+        "LEASE_AGE_S": str(math.ceil(max(0.0, now - (run.meter.began_at or run.rented_at or now)))),
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,
         "CONTAINER_ID": machine.id,
