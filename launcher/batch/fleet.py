@@ -231,7 +231,7 @@ class Fleet:
         if size is None:
             return 0
         batch = self._batch
-        spec = hold_spec(job, slots=size.slots, hours=size.hours, usd=size.usd, idle_s=placement.IDLE_S)
+        spec = hold_spec(job, slots=slots, hours=size.hours, usd=size.usd, idle_s=placement.IDLE_S)
         run_id = self._services.new_id()
         folder = str(Path(batch.folder) / "machines" / run_id)
         try:
@@ -241,7 +241,7 @@ class Fleet:
         except BudgetError:  # one of the user's other budgets
             return 0
         self._drive(run)
-        return size.slots
+        return slots
 
     def _drive(self, run: Run) -> None:
         attempts = self._attempts()

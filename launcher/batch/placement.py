@@ -96,36 +96,23 @@ def cheapest_fleet(
     last few points. A job without GPUs gets its own machine.
     """
     left = {offer.id: offer for offer in offers}
-    shapes = {offer.id: slots_of(offer, gpus, max_slots) for offer in left.values()}
-    singles = [offer.usd_per_hour for offer in left.values() if shapes[offer.id] == 1]
+    # Concurrent points on each machine.
+    slots = {offer.id: min(max_slots, offer.gpus // gpus) if gpus else 1 for offer in left.values()}
+    singles = [offer.usd_per_hour for offer in left.values() if slots[offer.id] == 1]
     machines: list[MachineShape] = []
     waiting = points
-    while waiting > 0:
-        able = [offer for offer in left.values() if shapes[offer.id] > 0]
-        if not able:
-            break
-        best = min(able, key=lambda offer: _usd_a_point(offer, min(shapes[offer.id], waiting), seconds))
-        used = min(shapes[best.id], waiting)
-        machines.append(MachineShape(offer=left.pop(best.id), slots=shapes[best.id], used=used))
-        waiting -= used
+    while able := {id_: min(slots[id_], waiting) for id_ in left if min(slots[id_], waiting) > 0}:
+        # For a tie the machine with more points, which saves a rent.
+        best = min(able, key=lambda id_: (machine_usd(left[id_], seconds) / able[id_], -able[id_]))
+        machines.append(MachineShape(offer=left.pop(best), slots=slots[best], used=able[best]))
+        waiting -= able[best]
     if not machines:
         return None
-    placed = sum(shape.used for shape in machines)
     return CheapestFleet(
         machines=tuple(machines),
-        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / placed,
+        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / (points - waiting),
         single_usd_per_hour=min(singles, default=None),
     )
-
-
-def slots_of(offer: Offer, gpus: int, limit: int = 64) -> int:
-    """Return the number of concurrent points of `gpus` GPUs on the machine."""
-    return min(limit, offer.gpus // gpus) if gpus else 1
-
-
-def _usd_a_point(offer: Offer, used: int, seconds: float) -> tuple[float, float]:
-    """Return a sort key: USD per point, and for a tie the machine with more points, which saves a rent."""
-    return machine_usd(offer, seconds) / used, -used
 
 
 def should_give_back(
@@ -152,8 +139,6 @@ def replacement_cost_usd(offer: Offer) -> float:
 class HoldSize:
     """Size and limits of a machine to be held for the points of a batch."""
 
-    slots: int
-    """Number of concurrent points."""
     hours: float
     usd: float | None
     """Max. cost in USD, in whole cents; None: it is free."""
@@ -219,14 +204,14 @@ def choose_hold_size(
     all_s = first_s + (rounds - 1) * (seconds * _SAFETY_FACTOR + HANDOVER_S)
     hours = min(all_s / 3600, max(first_s / 3600, _MAX_HOURS))
     if not price:
-        return HoldSize(slots=slots, hours=hours, usd=None)
+        return HoldSize(hours=hours, usd=None)
     min_usd, usd = (_worst_usd(job, offer, slots, one) for one in (first_s / 3600, hours))
     if min_usd > max_usd:
         return None
     if usd > max_usd:
         usd = math.floor(max_usd * 100) / 100
         hours = max(first_s / 3600, hours - (_worst_usd(job, offer, slots, hours) - usd) / price)
-    return HoldSize(slots=slots, hours=hours, usd=max(min_usd, usd))
+    return HoldSize(hours=hours, usd=max(min_usd, usd))
 
 
 def _worst_usd(job: JobSpec, offer: Offer, slots: int, hours: float) -> float:

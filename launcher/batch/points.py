@@ -92,15 +92,14 @@ class PointTable:
             unstarted=len(self._unstarted),
         )
 
-    def reload_if_changed(self, batch: Batch) -> bool:
-        """Read everything again if the batch's points have changed. Return whether they have."""
+    def reload_if_changed(self, batch: Batch) -> None:
+        """Read everything again if the batch's points have changed."""
         if batch.revision == self._revision:
-            return False
+            return
         self._revision, self._opened_at = batch.revision, batch.opened_at
         runs = self._ledger.runs(batch=self._name, members=True)
         self._sort(states_of(self._ledger.batches.points(self._name), runs))
         self._machines = {run.id: run for run in holding_runs(runs)}
-        return True
 
     def refresh_open(self) -> None:
         """Read the runs that are open now again: what they cost, and on what."""

@@ -146,7 +146,7 @@ class SettledPoints:
     failed: int = 0
     usd: float = 0.0
     """USD of all their runs, shares of held machines included."""
-    _usd_by_holder: dict[str | None, float] = field(default_factory=lambda: defaultdict(float))
+    usd_by_holder: dict[str | None, float] = field(default_factory=lambda: defaultdict(float))
     """USD by the run that holds the machine of the slot; None: a machine of their own."""
 
     def add(self, state: PointState) -> None:
@@ -158,11 +158,7 @@ class SettledPoints:
         for run in state.rows:
             usd = cost_usd(run, run.released_at or 0.0)
             self.usd += usd
-            self._usd_by_holder[holder_of(run)] += usd
-
-    def paid_usd(self, holders: Iterable[str]) -> float:
-        """Return their cost in USD without the shares that are part of these holders' bills."""
-        return self.usd - sum(self._usd_by_holder.get(holder, 0.0) for holder in holders)
+            self.usd_by_holder[holder_of(run)] += usd
 
 
 def is_settled(state: PointState) -> bool:
@@ -197,7 +193,8 @@ def progress_of_batch(
     counted = counted_in_total([*runs, *machines])
     paid = [run for run in (*runs, *machines) if run.id in counted]
     ended_usd = done.usd + sum(cost_usd(run, now) for state in ended for run in state.rows)
-    spent = done.paid_usd(run.id for run in machines) + sum(cost_usd(run, now) for run in paid)
+    in_bills = sum(done.usd_by_holder.get(run.id, 0.0) for run in machines)
+    spent = done.usd - in_bills + sum(cost_usd(run, now) for run in paid)
     shares = done.usd + sum(cost_usd(run, now) for run in runs)
     idle = max(0.0, spent - shares) if machines else 0.0
     waiting = unstarted + sum(state.is_waiting for state in states)
