@@ -72,14 +72,12 @@ class LeaseWatch:
 
     def rearm_if_killed(self, context: RunContext, box_status: BoxStatus, remote: Remote) -> None:
         """Arm a killed lease again. Reported once, even if the box reports a killed lease repeatedly."""
-        due = context.now() - self._rearmed_at >= policy.REARM_S
-        if context.machine is None or not is_disarmed(box_status) or not due:
-            return
-        if context.machine.state == ENDED:
+        machine, due = context.machine, context.now() - self._rearmed_at >= policy.REARM_S
+        if machine is None or machine.state == ENDED or not is_disarmed(box_status) or not due:
             return
         is_first = self._rearmed_at == -math.inf
         self._rearmed_at = context.now()
-        result = rearm(context.run, context.spec, context.machine, remote, context.services)
+        result = rearm(context.run, context.spec, machine, remote, context.services)
         if is_first:
             context.report(result)
 
