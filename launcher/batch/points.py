@@ -20,10 +20,9 @@ from vastrun.launcher.batch.schedule import (
     holding_runs,
     is_settled,
     progress_of_batch,
-    run_duration_s,
     states_of,
 )
-from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core import Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchProgress
 from vastrun.launcher.ports import Ledger
 
@@ -159,8 +158,9 @@ class PointTable:
         if is_settled(state):
             self._settled.add(state)
             self._settled_causes += failure_causes([state], self._opened_at)
-            if (seconds := run_duration_s(state)) is not None:
-                self.durations_s.append(seconds)
+            last = state.last if state.verdict is Verdict.SUCCEEDED else None
+            if last and last.rented_at and last.released_at:
+                self.durations_s.append(last.released_at - last.rented_at)
         else:
             (self._changing if state.runs else self._unstarted)[state.point.id] = state
 

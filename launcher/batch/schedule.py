@@ -125,12 +125,6 @@ class BatchQueue:
         return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
 
 
-def run_duration_s(state: PointState) -> float | None:
-    """Return the seconds for which a successful point had its last machine or slot; None for others."""
-    run = state.last if state.verdict is Verdict.SUCCEEDED else None
-    return run.released_at - run.rented_at if run and run.rented_at and run.released_at else None
-
-
 def holding_runs(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that hold machines for a batch, from all of the batch's runs."""
     return [run for run in runs if not run.point]

@@ -177,11 +177,7 @@ Grouper = Callable[[Spending, Calendar], Iterator[tuple[str, Spending]]]
 
 def _by(key_of: Callable[[Run], str]) -> Grouper:
     """Return a grouper that yields the whole run under one key."""
-
-    def grouper(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
-        yield key_of(spending.run) or NONE, spending
-
-    return grouper
+    return lambda spending, _: iter([(key_of(spending.run) or NONE, spending)])
 
 
 def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
