@@ -42,9 +42,8 @@ def may_rent(run: Run, other_rows: Sequence[Run]) -> bool:
 
 def network_of(run: Run, other_rows: Sequence[Run]) -> str:
     """Return the market's network that earlier nodes chose; empty: none, or any."""
-    before = [other for other in other_rows if other.node < run.node and other.offer is not None]
-    first = min(before, key=lambda other: other.node, default=None)
-    return first.offer.network if first is not None and first.offer is not None else ""
+    before = {other.node: other.offer for other in other_rows if other.node < run.node and other.offer}
+    return before[min(before)].network if before else ""
 
 
 def check_node_count(spec: JobSpec, provider: str, max_nodes: int, why_one_node: str) -> None:
