@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +18,6 @@ from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedReques
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.commands.takeover import move_batch
-from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.batch import BatchPoint
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
@@ -203,7 +202,9 @@ class BatchDriver:
         if count <= 0:
             return
         try:
-            for state, placed in self._place(waiting, count):
+            for state, placed in self._fleet.place_points(
+                self._batch, waiting, count, self._table.durations_s
+            ):
                 run = self._begin(state, placed)
                 self._table.refresh(state.point)
                 self._follow(state.point, run)
@@ -213,16 +214,6 @@ class BatchDriver:
                 self._end(f"{error} ({error.hint})" if error.hint else str(error))
         except VastrunError as error:
             self._fail(error)
-
-    def _place(self, waiting: BatchQueue, count: int) -> Iterable[tuple[PointState, AttemptPlacement]]:
-        """Return where the first `count` waiting points start: on machines of their own, or in the fleet."""
-        if self._fleet.is_open or self._batch.spec.may_share_machines:
-            return self._fleet.place_points(self._batch, waiting, count, self._table.durations_s)
-        provider = self._batch.provider
-        return (
-            (state, AttemptPlacement(provider=provider, spec=read_job(state.point.spec_json)))
-            for state in waiting.queue[:count]
-        )
 
     def _manage_machines(self, now: float) -> None:
         """Look after the machines that the batch holds; they continue without a user who detached."""

@@ -41,12 +41,8 @@ def runs_to_prune(
     }
     curves_by_run = {run: curve for run, curve in curves_by_run.items() if curve.steps}
     judged = {run: curves_by_run[run] for run in sorted(running) if run in curves_by_run}
-    found = (
-        _by_asha(rule, curves_by_run, judged)
-        if rule.rule == "asha"
-        else _by_median(rule, curves_by_run, judged)
-    )
-    return sorted(found, key=lambda pruning: pruning.run)
+    find = _by_asha if rule.rule == "asha" else _by_median
+    return sorted(find(rule, curves_by_run, judged), key=lambda pruning: pruning.run)
 
 
 def condense(rule: EarlyStop, curve: Curve) -> Curve:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vastrun.launcher.batch import placement
@@ -20,14 +21,14 @@ from vastrun.launcher.batch.schedule import BatchQueue, PointState
 from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import NOTHING, Cause, Offer, Run, UserRequest
+from vastrun.launcher.core import NOTHING, Cause, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.decisions.history import blames_host
-from vastrun.launcher.pool.held_machines import hold_spec, slot_offer
+from vastrun.launcher.pool.held_machines import slot_offer
 
 _RETRY_INTERVAL_S = 60.0
 """Seconds before a market without a machine to hold is searched again."""
@@ -205,43 +206,35 @@ class Fleet:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
         if not self._may_hold or self._has_no_offer or job.nodes != 1:
             return 0
-        spec = self._batch.spec
+        batch, spec = self._batch, self._batch.spec
         cheapest_machines = self._market.cheapest_machines(
-            self._batch.provider, job, left, measured_s, packs=spec.pack == "auto"
+            batch.provider, job, left, measured_s, packs=spec.pack == "auto"
         )
         if cheapest_machines is None:
             return 0
         shape = cheapest_machines.machines[0]
         seconds = placement.expected_s(job, shape.offer, measured_s)
         rounds = waiting.rounds if spec.reuse == "auto" else 1
-        if shape.slots == 1 and not placement.pays_off(shape.offer, rounds=rounds, seconds=seconds):
+        if shape.slots == 1 and not placement.pays_off(shape.offer, rounds=rounds):
             return 0
-        return self._begin(job, shape.offer, shape.slots, rounds, seconds, math.ceil(left / shape.used))
-
-    def _begin(
-        self, job: JobSpec, offer: Offer, slots: int, rounds: int, seconds: float, machines: int
-    ) -> int:
-        limit_usd = self._batch.spec.limits.usd
         free_usd = math.inf
-        if limit_usd is not None:
-            free_usd = limit_usd - self._services.ledger.batches.held_usd(self._batch.name)
-        size = placement.choose_hold_size(
-            job, offer, slots=slots, rounds=rounds, seconds=seconds, max_usd=free_usd / machines
-        ) or placement.choose_hold_size(job, offer, slots=slots, rounds=1, seconds=seconds, max_usd=free_usd)
-        if size is None:
+        if spec.limits.usd is not None:
+            free_usd = spec.limits.usd - self._services.ledger.batches.held_usd(batch.name)
+        choose = partial(placement.choose_hold, job, shape.offer, slots=shape.slots, seconds=seconds)
+        share_usd = free_usd / math.ceil(left / shape.used)
+        hold = choose(rounds=rounds, max_usd=share_usd) or choose(rounds=1, max_usd=free_usd)
+        if hold is None:
             return 0
-        batch = self._batch
-        spec = hold_spec(job, slots=size.slots, hours=size.hours, usd=size.usd, idle_s=placement.IDLE_S)
         run_id = self._services.new_id()
         folder = str(Path(batch.folder) / "machines" / run_id)
         try:
             run = self._attempts().start(
-                spec, provider=batch.provider, run_id=run_id, out_dir=folder, batch=batch.name
+                hold, provider=batch.provider, run_id=run_id, out_dir=folder, batch=batch.name
             )
         except BudgetError:  # one of the user's other budgets
             return 0
         self._drive(run)
-        return size.slots
+        return shape.slots
 
     def _drive(self, run: Run) -> None:
         attempts = self._attempts()

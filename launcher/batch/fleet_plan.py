@@ -58,13 +58,13 @@ def fleet_plan(
         return None
     first = cheapest_machines.machines[0]
     seconds = placement.expected_s(job, first.offer, ())
-    if first.slots == 1 and not placement.pays_off(first.offer, rounds=rounds, seconds=seconds):
+    if first.slots == 1 and not placement.pays_off(first.offer, rounds=rounds):
         return None
     # Machines that take one round only are rented again for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
     limit_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
-    sizes = [
-        placement.choose_hold_size(
+    holds = [
+        placement.choose_hold(
             job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd
         )
         for one in cheapest_machines.machines
@@ -80,7 +80,7 @@ def fleet_plan(
         points_at_once=first.slots,
         points_in_turn=rounds,
         expected_usd=expected_usd * times,
-        at_most_usd=sum(size.usd or 0.0 for size in sizes if size is not None) * times,
+        at_most_usd=sum(hold.limits.usd or 0.0 for hold in holds if hold is not None) * times,
         packed_usd_per_hour=cheapest_machines.packed_usd_per_hour,
         single_usd_per_hour=cheapest_machines.single_usd_per_hour,
     )

@@ -70,14 +70,6 @@ class BatchMachine:
             return False
         return self.used_units + units_of(job.resources, self.held) <= self.held.hold.slots
 
-    def take(self, job: JobSpec) -> None:
-        """Note that a run of the job is begun there."""
-        assert self.held is not None
-        units = units_of(job.resources, self.held)
-        self.used_units += units
-        self.units_left -= units
-        self.idle_since = None
-
 
 @dataclass
 class BatchMachines:
@@ -135,7 +127,11 @@ class BatchMachines:
 
     def take(self, machine: BatchMachine, job: JobSpec) -> None:
         """Note that a run of the job is begun on the machine."""
-        machine.take(job)
+        assert machine.held is not None
+        units = units_of(job.resources, machine.held)
+        machine.used_units += units
+        machine.units_left -= units
+        machine.idle_since = None
         self._used[machine.run.id] += max(1, job.resources.gpus)
 
     def _machine(self, run: Run, avoid: frozenset[str]) -> BatchMachine:

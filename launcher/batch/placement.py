@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
+from vastrun.launcher.decisions.policy import START_S, share_usd, worst_case_usd
 from vastrun.launcher.pool.held_machines import GIVE_BACK_S, MIN_LEFT_S, hold_spec
 
 HANDOVER_S = 10.0
@@ -96,36 +97,23 @@ def cheapest_fleet(
     last few points. A job without GPUs gets its own machine.
     """
     left = {offer.id: offer for offer in offers}
-    shapes = {offer.id: slots_of(offer, gpus, max_slots) for offer in left.values()}
-    singles = [offer.usd_per_hour for offer in left.values() if shapes[offer.id] == 1]
+    # Concurrent points on each machine.
+    slots = {offer.id: min(max_slots, offer.gpus // gpus) if gpus else 1 for offer in left.values()}
+    singles = [offer.usd_per_hour for offer in left.values() if slots[offer.id] == 1]
     machines: list[MachineShape] = []
     waiting = points
-    while waiting > 0:
-        able = [offer for offer in left.values() if shapes[offer.id] > 0]
-        if not able:
-            break
-        best = min(able, key=lambda offer: _usd_a_point(offer, min(shapes[offer.id], waiting), seconds))
-        used = min(shapes[best.id], waiting)
-        machines.append(MachineShape(offer=left.pop(best.id), slots=shapes[best.id], used=used))
-        waiting -= used
+    while able := {id_: min(slots[id_], waiting) for id_ in left if min(slots[id_], waiting) > 0}:
+        # For a tie the machine with more points, which saves a rent.
+        best = min(able, key=lambda id_: (machine_usd(left[id_], seconds) / able[id_], -able[id_]))
+        machines.append(MachineShape(offer=left.pop(best), slots=slots[best], used=able[best]))
+        waiting -= able[best]
     if not machines:
         return None
-    placed = sum(shape.used for shape in machines)
     return CheapestFleet(
         machines=tuple(machines),
-        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / placed,
+        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / (points - waiting),
         single_usd_per_hour=min(singles, default=None),
     )
-
-
-def slots_of(offer: Offer, gpus: int, limit: int = 64) -> int:
-    """Return the number of concurrent points of `gpus` GPUs on the machine."""
-    return min(limit, offer.gpus // gpus) if gpus else 1
-
-
-def _usd_a_point(offer: Offer, used: int, seconds: float) -> tuple[float, float]:
-    """Return a sort key: USD per point, and for a tie the machine with more points, which saves a rent."""
-    return machine_usd(offer, seconds) / used, -used
 
 
 def should_give_back(
@@ -148,30 +136,11 @@ def replacement_cost_usd(offer: Offer) -> float:
     return machine_usd(offer, START_S)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HoldSize:
-    """Size and limits of a machine to be held for the points of a batch."""
-
-    slots: int
-    """Number of concurrent points."""
-    hours: float
-    usd: float | None
-    """Max. cost in USD, in whole cents; None: it is free."""
-
-
 def max_run_s(job: JobSpec, usd_per_hour: float) -> float:
     """Return the max. seconds of a run of the job on a share of a machine at this price, by its limits."""
-    share = Offer(
-        id="",
-        host="",
-        gpu_name=None,
-        gpus=0,
-        gpu_memory_gb=0.0,
-        disk_gb=0.0,
-        usd_per_hour=usd_per_hour,
-        description="",
-    )
-    return lease_of(job, share).life_s
+    life_s, limit_usd = job.limits.hours * 3600, share_usd(job)
+    # A share has no price for storage or traffic, and so no reserve for these.
+    return life_s if limit_usd is None or not usd_per_hour else min(life_s, limit_usd / usd_per_hour * 3600)
 
 
 def needed_s(job: JobSpec, usd_per_hour: float) -> float:
@@ -195,21 +164,21 @@ def expected_s(job: JobSpec, offer: Offer, measured_s: Sequence[float]) -> float
     return max_s
 
 
-def pays_off(offer: Offer, *, rounds: int, seconds: float) -> bool:
+def pays_off(offer: Offer, *, rounds: int) -> bool:
     """Return whether `rounds` points one after the other cost less on this machine than on one each.
 
     Each machine costs money before it trains; a held one costs money between two points, too.
     """
-    another = replacement_cost_usd(offer)
-    each_usd = offer.usd_per_hour * seconds / 3600
     handover_usd = offer.usd_per_hour * HANDOVER_S / 3600
-    return rounds > 1 and another + rounds * (each_usd + handover_usd) <= rounds * (another + each_usd)
+    return rounds > 1 and rounds * handover_usd <= (rounds - 1) * replacement_cost_usd(offer)
 
 
-def choose_hold_size(
+def choose_hold(
     job: JobSpec, offer: Offer, *, slots: int, rounds: int, seconds: float, max_usd: float
-) -> HoldSize | None:
-    """Return the size for `rounds` points on each slot; None: `max_usd` does not cover even one.
+) -> JobSpec | None:
+    """Return the job that holds the machine for `rounds` points on each slot, its limit in whole cents.
+
+    None: `max_usd` does not cover even one point.
 
     `seconds`: expected duration of a point. The last one may still take all that its limits allow. With
     too little money for all, fewer are planned; what is not spent is released at the end.
@@ -218,17 +187,14 @@ def choose_hold_size(
     first_s = _FIRST_SLOT_S + needed_s(job, price / slots)
     all_s = first_s + (rounds - 1) * (seconds * _SAFETY_FACTOR + HANDOVER_S)
     hours = min(all_s / 3600, max(first_s / 3600, _MAX_HOURS))
+    hold = partial(hold_spec, job, slots=slots, idle_s=IDLE_S)
     if not price:
-        return HoldSize(slots=slots, hours=hours, usd=None)
-    min_usd, usd = (_worst_usd(job, offer, slots, one) for one in (first_s / 3600, hours))
+        return hold(hours=hours, usd=None)
+    min_usd, worst_usd = (
+        math.ceil(worst_case_usd(hold(hours=one, usd=None), offer) * 100) / 100
+        for one in (first_s / 3600, hours)
+    )
     if min_usd > max_usd:
         return None
-    if usd > max_usd:
-        usd = math.floor(max_usd * 100) / 100
-        hours = max(first_s / 3600, hours - (_worst_usd(job, offer, slots, hours) - usd) / price)
-    return HoldSize(slots=slots, hours=hours, usd=max(min_usd, usd))
-
-
-def _worst_usd(job: JobSpec, offer: Offer, slots: int, hours: float) -> float:
-    spec = hold_spec(job, slots=slots, hours=hours, usd=None, idle_s=IDLE_S)
-    return math.ceil(worst_case_usd(spec, offer) * 100) / 100
+    usd = worst_usd if worst_usd <= max_usd else math.floor(max_usd * 100) / 100
+    return hold(hours=max(first_s / 3600, hours - (worst_usd - usd) / price), usd=max(min_usd, usd))

@@ -20,10 +20,9 @@ from vastrun.launcher.batch.schedule import (
     holding_runs,
     is_settled,
     progress_of_batch,
-    run_duration_s,
     states_of,
 )
-from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core import Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchProgress
 from vastrun.launcher.ports import Ledger
 
@@ -92,15 +91,14 @@ class PointTable:
             unstarted=len(self._unstarted),
         )
 
-    def reload_if_changed(self, batch: Batch) -> bool:
-        """Read everything again if the batch's points have changed. Return whether they have."""
+    def reload_if_changed(self, batch: Batch) -> None:
+        """Read everything again if the batch's points have changed."""
         if batch.revision == self._revision:
-            return False
+            return
         self._revision, self._opened_at = batch.revision, batch.opened_at
         runs = self._ledger.runs(batch=self._name, members=True)
         self._sort(states_of(self._ledger.batches.points(self._name), runs))
         self._machines = {run.id: run for run in holding_runs(runs)}
-        return True
 
     def refresh_open(self) -> None:
         """Read the runs that are open now again: what they cost, and on what."""
@@ -160,8 +158,9 @@ class PointTable:
         if is_settled(state):
             self._settled.add(state)
             self._settled_causes += failure_causes([state], self._opened_at)
-            if (seconds := run_duration_s(state)) is not None:
-                self.durations_s.append(seconds)
+            last = state.last if state.verdict is Verdict.SUCCEEDED else None
+            if last and last.rented_at and last.released_at:
+                self.durations_s.append(last.released_at - last.rented_at)
         else:
             (self._changing if state.runs else self._unstarted)[state.point.id] = state
 

@@ -48,6 +48,11 @@ class PointResult:
     restart_usd: Sequence[float] = ()
     """USD of start and bill's tail of each machine that only this point had, and for less than SHORT_S."""
 
+    @property
+    def state(self) -> str:
+        """Return its verdict, `running` or `waiting`."""
+        return str(self.verdict) if self.verdict else "waiting" if self.run is None else "running"
+
 
 def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
     """Return a row for each point, the best first; then those without the metric, then the diverged ones.
@@ -127,10 +132,8 @@ def same_results(rows: Iterable[PointResult], objective: BatchObjective) -> list
     differ may both end with an accuracy of 1.
     """
     known = [row for row in rows if row.verdict is not None and (row.metric is not None or row.diverged)]
-    often, points_by_curves = (
-        Counter(row.metric for row in known),
-        defaultdict[object, list[BatchPoint]](list),
-    )
+    often = Counter(row.metric for row in known)
+    points_by_curves = defaultdict[object, list[BatchPoint]](list)
     for row in sorted(known, key=lambda row: row.point.number):
         if often[row.metric] > 1 and (curves := _curves_text(row, {objective.metric, "loss"})):
             points_by_curves[row.metric, curves].append(row.point)

@@ -125,12 +125,6 @@ class BatchQueue:
         return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
 
 
-def run_duration_s(state: PointState) -> float | None:
-    """Return the seconds for which a successful point had its last machine or slot; None for others."""
-    run = state.last if state.verdict is Verdict.SUCCEEDED else None
-    return run.released_at - run.rented_at if run and run.rented_at and run.released_at else None
-
-
 def holding_runs(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that hold machines for a batch, from all of the batch's runs."""
     return [run for run in runs if not run.point]
@@ -146,7 +140,7 @@ class SettledPoints:
     failed: int = 0
     usd: float = 0.0
     """USD of all their runs, shares of held machines included."""
-    _usd_by_holder: dict[str | None, float] = field(default_factory=lambda: defaultdict(float))
+    usd_by_holder: dict[str | None, float] = field(default_factory=lambda: defaultdict(float))
     """USD by the run that holds the machine of the slot; None: a machine of their own."""
 
     def add(self, state: PointState) -> None:
@@ -158,11 +152,7 @@ class SettledPoints:
         for run in state.rows:
             usd = cost_usd(run, run.released_at or 0.0)
             self.usd += usd
-            self._usd_by_holder[holder_of(run)] += usd
-
-    def paid_usd(self, holders: Iterable[str]) -> float:
-        """Return their cost in USD without the shares that are part of these holders' bills."""
-        return self.usd - sum(self._usd_by_holder.get(holder, 0.0) for holder in holders)
+            self.usd_by_holder[holder_of(run)] += usd
 
 
 def is_settled(state: PointState) -> bool:
@@ -197,7 +187,8 @@ def progress_of_batch(
     counted = counted_in_total([*runs, *machines])
     paid = [run for run in (*runs, *machines) if run.id in counted]
     ended_usd = done.usd + sum(cost_usd(run, now) for state in ended for run in state.rows)
-    spent = done.paid_usd(run.id for run in machines) + sum(cost_usd(run, now) for run in paid)
+    in_bills = sum(done.usd_by_holder.get(run.id, 0.0) for run in machines)
+    spent = done.usd - in_bills + sum(cost_usd(run, now) for run in paid)
     shares = done.usd + sum(cost_usd(run, now) for run in runs)
     idle = max(0.0, spent - shares) if machines else 0.0
     waiting = unstarted + sum(state.is_waiting for state in states)

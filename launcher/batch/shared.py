@@ -70,7 +70,6 @@ class SharedRequests:
         self._wake_signal.wait(seconds)
 
 
-@dataclass
 class RunScreen:
     """The Screen port of one run among many: its log goes to its folder only."""
 

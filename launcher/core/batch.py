@@ -20,8 +20,6 @@ MAX_NAME = 63
 """Max. letters in the name of a batch."""
 PRUNED_PREFIX = "pruned by its batch: "
 """Start of the event in the diary of a pruned run, before the reason."""
-_LONGEST_JOB_NAME = MAX_NAME - len("-sweep")
-
 
 Goal = Literal["min", "max"]
 """Best end of a metric: its lowest or its highest value."""
@@ -121,7 +119,7 @@ class BatchSpec:
 
 def sweep_name(job: str) -> str:
     """Return the default name of a sweep: each job has its own batch."""
-    return f"{job[:_LONGEST_JOB_NAME]}-sweep"
+    return f"{job[: MAX_NAME - len('-sweep')]}-sweep"
 
 
 @dataclass(frozen=True, kw_only=True)

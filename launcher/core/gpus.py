@@ -45,9 +45,8 @@ def nearest_names(requested: str, known: Iterable[str]) -> list[str]:
 
     def likeness(name: str) -> float:
         other = gpu_words(name[:_NAME_CHARACTERS])
-        return (not models.isdisjoint(other)) + SequenceMatcher(
-            None, " ".join(words), " ".join(other)
-        ).ratio()
+        ratio = SequenceMatcher(None, " ".join(words), " ".join(other)).ratio()
+        return ratio + (not models.isdisjoint(other))
 
     ordered = sorted(set(known), key=lambda name: (-likeness(name), name))
     return [name for name in ordered[:3] if likeness(name) > 0.6]
@@ -79,7 +78,7 @@ def may_be(offered: str, shown: str) -> bool:
 
 def has_memory(gpu_gb: float, requested_gb: float) -> bool:
     """Return whether a GPU has the requested memory, by its nominal size."""
-    return gpu_gb >= requested_gb * _NOMINAL
+    return gpu_gb >= min_usable_gb(requested_gb)
 
 
 def min_usable_gb(requested_gb: float) -> float:

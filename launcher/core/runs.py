@@ -209,11 +209,6 @@ class Run:
     """Node in which the cause occurred, where the run has several; None: no node."""
 
     @property
-    def is_to_blame(self) -> bool:
-        """True if the cause, if any, occurred on this node."""
-        return self.failed_node in (None, self.node)
-
-    @property
     def label(self) -> str:
         """Label of its machine."""
         return label_of(self.id, self.ledger)

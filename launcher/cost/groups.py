@@ -24,7 +24,6 @@ _DAY = re.compile(r"(\d{4})-(\d\d)(?:-(\d\d))?", re.ASCII)
 _EXPECTED = "expected a day like 2026-11-01, a month like 2026-11, today, or 7d or 24h ago"
 NONE = "-"
 """Key of runs that have none: no batch, no tag, no machine."""
-CPU = "CPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,28 +172,12 @@ def group_of(key: str, parts: Sequence[Spending]) -> Group:
     )
 
 
-def tags_of(run: Run) -> Sequence[str]:
-    """Return the tags of the run's job."""
-    return read_job(run.spec_json).tags
-
-
-def gpu_of(run: Run) -> str:
-    """Return the model of the run's GPUs; empty: no offer was chosen yet."""
-    if run.offer is None:
-        return ""
-    return run.offer.gpu_name or CPU
-
-
 Grouper = Callable[[Spending, Calendar], Iterator[tuple[str, Spending]]]
 
 
 def _by(key_of: Callable[[Run], str]) -> Grouper:
     """Return a grouper that yields the whole run under one key."""
-
-    def grouper(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
-        yield key_of(spending.run) or NONE, spending
-
-    return grouper
+    return lambda spending, _: iter([(key_of(spending.run) or NONE, spending)])
 
 
 def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
@@ -219,8 +202,10 @@ GROUPERS: Mapping[GroupBy, Grouper] = {
     GroupBy.BATCH: _by(lambda run: run.batch),
     GroupBy.JOB: _by(lambda run: run.job),
     GroupBy.HOST: _by(lambda run: run.host),
-    GroupBy.GPU: _by(gpu_of),
+    GroupBy.GPU: _by(lambda run: (run.offer.gpu_name or "CPU") if run.offer else ""),
     GroupBy.DAY: _by_time(Calendar.day),
     GroupBy.MONTH: _by_time(Calendar.month),
-    GroupBy.TAG: lambda spending, _: ((tag, spending) for tag in tags_of(spending.run) or (NONE,)),
+    GroupBy.TAG: lambda spending, _: (
+        (tag, spending) for tag in read_job(spending.run.spec_json).tags or (NONE,)
+    ),
 }

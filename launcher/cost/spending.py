@@ -122,12 +122,6 @@ def steps_of(run: Run, runs: Mapping[str, Run]) -> int:
     return max(0, run.step - furthest)
 
 
-def spent_within(spendings: Iterable[Spending], since: float, until: float) -> list[Spending]:
-    """Return the spendings within that span of time."""
-    parts = (spending.within(since, until) for spending in spendings)
-    return [part for part in parts if part is not None]
-
-
 def counted_in_total(runs: Sequence[Run]) -> frozenset[str]:
     """Return the ids of the runs whose cost makes up the total.
 

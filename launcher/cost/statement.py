@@ -22,7 +22,7 @@ from vastrun.launcher.cost.reconciliation import (
     settled_cost,
     unmatched_charge,
 )
-from vastrun.launcher.cost.spending import net_of_shares, spending_of, spent_within
+from vastrun.launcher.cost.spending import net_of_shares, spending_of
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -58,9 +58,8 @@ def cost_report(
     if begin >= end:
         raise errors.UsageError("--since is not before --until")
     by_id = {run.id: run for run in ledger.runs()}
-    spendings = spent_within(
-        net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs]), begin, end
-    )
+    every = net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
+    spendings = [part for one in every if (part := one.within(begin, end)) is not None]
     return CostReport(
         by=by,
         groups=group_spendings(spendings, by, calendar),

@@ -151,7 +151,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
         edited = f"vastrun batch retry {run.batch}, or after a change of{job_file}: submit the batch again"
     else:
         edited = f"vastrun launch{job_file}{where}{f' --from {run.id}' if checkpoint else ''}"
-    if of_slots := slot_advice(run, spec, job_file):
+    if of_slots := slot_advice(run, spec, job_file, where):
         return of_slots
     if not_shipped:
         return f"{not_shipped}, then: {edited}"
@@ -205,23 +205,22 @@ HOLD_ADVICE: Mapping[Cause, str] = {
 """Advice for a run that holds a machine."""
 
 
-def slot_advice(run: Run, spec: JobSpec, job_file: str) -> str:
+def slot_advice(run: Run, spec: JobSpec, job_file: str, where: str) -> str:
     """Return the advice for a run on a slot or one that holds a machine; empty where the general advice
     fits.
 
-    `job_file`: a word of a command, after a space.
+    `job_file`, `where`: words of a command, after a space.
     """
     if run.cause is None or run.batch:
         return ""
     if spec.hold is not None:
-        where = "" if run.provider == "local" else f" --provider {run.provider}"
         hold = f"vastrun hold{job_file}{where} --slots N"
         return HOLD_ADVICE.get(run.cause, "").format(hold=hold, together=resources_of_slots(spec))
     if run.provider != POOL:
         return ""
     hold, holder = f"vastrun hold{job_file} --slots N", holder_of(run) or "RUN"
     text = SLOT_ADVICE.get(run.cause, "")
-    return text.format(hold=hold, holder=holder, job_file=job_file, where=f" --provider {POOL}")
+    return text.format(hold=hold, holder=holder, job_file=job_file, where=where)
 
 
 def resources_of_slots(spec: JobSpec) -> str:

@@ -49,12 +49,9 @@ class Difference:
     @property
     def change(self) -> float | None:
         """Relative change from the first number to the other; None where that says nothing."""
-        one, other = self.one, self.other
-        if not _is_number(one) or not _is_number(other) or not one:
-            return None
-        assert isinstance(one, int | float)
-        assert isinstance(other, int | float)
-        return (other - one) / abs(one)
+        values = (self.one, self.other)
+        numbers = [n for n in values if isinstance(n, int | float) and not isinstance(n, bool)]
+        return (numbers[1] - numbers[0]) / abs(numbers[0]) if len(numbers) == 2 and numbers[0] else None
 
 
 def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
@@ -137,7 +134,3 @@ def _differences(
     for key in dict.fromkeys((*one, *other)):
         if one.get(key) != other.get(key):
             yield Difference(section=section, key=key, one=one.get(key), other=other.get(key))
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -52,12 +52,11 @@ def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> floa
 def offers_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int = 0) -> list[Offer]:
     """Return the offers that are expected to finish in time, then those with unknown speed, each in the
     order given, without those that are expected to be late."""
-    offers = list(offers)
-    # Done by then, a job needs no stop request at its deadline.
     deadline = deadline_of(spec)
-    latest = None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
-    if latest is None:
-        return offers
+    if deadline is None:
+        return list(offers)
+    # Done by then, a job needs no stop request at its deadline.
+    latest = deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
     ends = [(offer, expected_end(spec, offer, now, done)) for offer in offers]
     known = [offer for offer, end in ends if end is not None and end <= latest]
     unknown = [offer for offer, end in ends if end is None and _ready_at(offer, now) < latest]
@@ -136,9 +135,8 @@ def estimate_remaining_lease(run: Run, spec: JobSpec, now: float) -> RemainingLe
     if run.meter.began_at is None:  # its lease counts from when it runs, and it may still load
         ends_at += policy.BOOT_S
     until = max(now, ends_at)
-    return RemainingLease(
-        ends_at=ends_at, usd=max(0.0, bills.cost_usd(run, until) - bills.cost_usd(run, now))
-    )
+    more_usd = bills.cost_usd(run, until) - bills.cost_usd(run, now)
+    return RemainingLease(ends_at=ends_at, usd=max(0.0, more_usd))
 
 
 def sum_leases(left: Sequence[RemainingLease]) -> RemainingLease | None:

@@ -92,10 +92,18 @@ def offers_within_limits(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
         for offer in offers
         if limit_usd is None or offer.usd_per_hour == 0 or policy.min_usd(offer) <= limit_usd
     ]
-    if offers and not affordable and limit_usd is not None:
-        # The cheapest of those that are too dear: the least that the user has to add.
-        raise _money_limit_error(spec, min(paid, key=policy.min_usd))
-    return affordable
+    if affordable or not offers:
+        return affordable
+    # The cheapest of those that are too dear: the least that the user has to add.
+    cheapest = min(paid, key=policy.min_usd)
+    min_usd = policy.min_usd(cheapest) * spec.nodes
+    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
+    raise JobValueError(
+        f"limits.usd: ${spec.limits.usd:g} is too low: loading {machines} and one minute of training cost "
+        f"{usd(min_usd)} on offer {cheapest.id}, the cheapest here",
+        hint=f"--set limits.usd={math.ceil(min_usd * 100) / 100:.2f} or more; "
+        f"all of the job: {usd(finishing_usd(spec, cheapest))}",
+    )
 
 
 def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
@@ -105,17 +113,6 @@ def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
         f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} excludes every offer; the cheapest that fits "
         f"the job costs {usd(cheapest)}/h",
         hint=f"--set limits.usd_per_hour={math.ceil(cheapest * 100) / 100:.2f}, or relax resources:",
-    )
-
-
-def _money_limit_error(spec: JobSpec, offer: Offer) -> JobValueError:
-    min_usd = policy.min_usd(offer) * spec.nodes
-    write = math.ceil(min_usd * 100) / 100
-    machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
-    return JobValueError(
-        f"limits.usd: ${spec.limits.usd:g} is too low: loading {machines} and one minute of training cost "
-        f"{usd(min_usd)} on offer {offer.id}, the cheapest here",
-        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(finishing_usd(spec, offer))}",
     )
 
 

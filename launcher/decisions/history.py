@@ -92,11 +92,8 @@ class AvoidedHosts:
 
     def covers(self, offer: Offer) -> bool:
         """Return whether the offer should not be rented now."""
-        return (
-            offer.host in self.machines
-            or offer.address in self.addresses
-            or offer.host_account in self.accounts
-        )
+        is_of_failed = offer.address in self.addresses or offer.host_account in self.accounts
+        return is_of_failed or offer.host in self.machines
 
 
 NOTHING_AVOIDED = AvoidedHosts()
@@ -149,7 +146,7 @@ def blames_host(run: Run) -> bool:
 
     With several nodes, only the node that failed counts.
     """
-    if not run.is_to_blame or run.meter.is_forgiven:
+    if run.failed_node not in (None, run.node) or run.meter.is_forgiven:
         return False
     if run.cause is Cause.COMMUNICATION:
         return run.failed_in is Phase.BOOT  # measured there; what ranks raise is a text
@@ -204,19 +201,6 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BidHistory:
-    """Hours of machines rented by a bid, and the number of preemptions."""
-
-    hours: float = 0.0
-    preemptions: int = 0
-
-    @property
-    def per_hour(self) -> float:
-        """Expected preemptions per hour; one in ten hours without history."""
-        return (self.preemptions + 1) / (self.hours + 10)
-
-
-@dataclass(frozen=True, kw_only=True)
 class SpeedHistory:
     """Speeds, boot times and preemptions that the ledger has recorded."""
 
@@ -228,7 +212,8 @@ class SpeedHistory:
     """Estimated workloads of the job's steps; None: not estimated."""
     efficiency: float = EFFICIENCY
     """Share of the roofline that earlier trainings reached."""
-    bids: BidHistory = BidHistory()
+    preemptions_per_hour: float = 0.1
+    """Expected preemptions per hour of a machine rented by a bid; one in ten hours without history."""
     bill_tail_s: float = math.inf
     """Max. seconds after its end for which a machine was charged, by this account's settled bills; inf: too
     few are settled."""
@@ -272,7 +257,7 @@ def speed_history_of(
             kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items() if found
         },
         boot_s={host: median(found) for host, found in boots.items()},
-        bids=BidHistory(hours=bid_hours, preemptions=preemptions),
+        preemptions_per_hour=(preemptions + 1) / (bid_hours + 10),
         bill_tail_s=max(tails) + WATCHED_S if len(tails) >= MIN_TAILS else math.inf,
     )
 

@@ -20,9 +20,7 @@ def holder_of(run: Run) -> str | None:
     found = slot_id_of(run.instance_id or "")
     if found is not None:
         return found.holder
-    return slot_on(run) if run.offer is None else run.offer.id
-
-
-def slot_on(run: Run) -> str | None:
-    """Return the id of the run on whose machine it requests a slot; None: any."""
+    if run.offer is not None:
+        return run.offer.id
+    # Before there is an offer: the run on whose machine it requests a slot; None: any.
     return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on

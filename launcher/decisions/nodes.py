@@ -42,9 +42,8 @@ def may_rent(run: Run, other_rows: Sequence[Run]) -> bool:
 
 def network_of(run: Run, other_rows: Sequence[Run]) -> str:
     """Return the market's network that earlier nodes chose; empty: none, or any."""
-    before = [other for other in other_rows if other.node < run.node and other.offer is not None]
-    first = min(before, key=lambda other: other.node, default=None)
-    return first.offer.network if first is not None and first.offer is not None else ""
+    before = {other.node: other.offer for other in other_rows if other.node < run.node and other.offer}
+    return before[min(before)].network if before else ""
 
 
 def check_node_count(spec: JobSpec, provider: str, max_nodes: int, why_one_node: str) -> None:
@@ -65,8 +64,13 @@ def offers_on_one_network(
     `network` empty: on any network with enough hosts for all nodes. Where the market has no networks, all
     machines reach each other. Raises NoOfferError when no network has enough machines.
     """
-    left = _on_one_network(offers, spec.nodes, network)
-    if left:
+    if spec.nodes == 1 or not any(offer.network for offer in offers):
+        return list(offers)
+    hosts: defaultdict[str, set[str]] = defaultdict(set)
+    for offer in offers:
+        hosts[offer.network].add(offer.host)
+    enough = {name for name, members in hosts.items() if name and len(members) >= spec.nodes}
+    if left := [offer for offer in offers if offer.network in ({network} if network else enough)]:
         return left
     where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
     requested = "another machine that fits" if network else f"{spec.nodes} machines that fit"
@@ -74,16 +78,6 @@ def offers_on_one_network(
         f"nodes: {len(offers)} offers of {provider} fit, but {where} {requested}: {why_one_node}",
         hint=alternative_to_nodes(spec),
     )
-
-
-def _on_one_network(offers: Sequence[Offer], nodes: int, network: str) -> list[Offer]:
-    if nodes == 1 or not any(offer.network for offer in offers):
-        return list(offers)
-    hosts: defaultdict[str, set[str]] = defaultdict(set)
-    for offer in offers:
-        hosts[offer.network].add(offer.host)
-    enough = {name for name, members in hosts.items() if len(members) >= nodes}
-    return [offer for offer in offers if offer.network in ({network} if network else enough - {""})]
 
 
 def alternative_to_nodes(spec: JobSpec) -> str:

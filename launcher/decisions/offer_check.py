@@ -95,10 +95,7 @@ def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> s
         (gpus == 0 or gpus >= offer.gpus, f"{gpus} of {offer.gpus} GPUs"),
         _room_check(machine.disk_gb, requested.disk_gb, "disk"),
         (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
-        (
-            price <= offer.usd_per_hour * 1.02,
-            f"${price:.3f}/h instead of ${offer.usd_per_hour:.3f}/h",
-        ),
+        (price <= offer.usd_per_hour * 1.02, f"${price:.3f}/h instead of ${offer.usd_per_hour:.3f}/h"),
     )
     return _listed(checks)
 
@@ -109,28 +106,24 @@ def box_mismatch(box: BoxHardware, offer: Offer, requested: Resources) -> str:
         _room_check(box.disk_gb, requested.disk_gb, "disk"),
         _room_check(box.memory_gb, requested.memory_gb, "memory"),
     ]
-    if requested.gpus > 0:
-        checks += _gpu_checks(box, offer, requested)
+    if requested.gpus > 0 and not box.gpus:
+        checks += [(False, "nvidia-smi shows no GPU")]
+    elif requested.gpus > 0:
+        cuda, min_gb = max(offer.cuda, requested.cuda), min(gb for _, gb in box.gpus)
+        other = next((name for name, _ in box.gpus if not may_be(offer.gpu_name or "", name)), "")
+        gpu_text = f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}"
+        checks += [
+            (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
+            (not other, f"{other} instead of {offer.gpu_name}"),
+            (_holds(min_gb, offer.gpu_memory_gb), gpu_text),
+            # 0: its nvidia-smi does not say; that is no reason to give the machine back.
+            (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
+        ]
     return _listed(checks)
 
 
 def _room_check(shown_gb: float, requested_gb: float, what: str) -> tuple[bool, str]:
     return _holds(shown_gb, requested_gb), f"{shown_gb:.0f} GB {what} instead of {requested_gb:.0f}"
-
-
-def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tuple[bool, str]]:
-    if not box.gpus:
-        return [(False, "nvidia-smi shows no GPU")]
-    cuda = max(offer.cuda, requested.cuda)
-    other = next((name for name, _ in box.gpus if not may_be(offer.gpu_name or "", name)), "")
-    min_gb = min(gb for _, gb in box.gpus)
-    return [
-        (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
-        (not other, f"{other} instead of {offer.gpu_name}"),
-        (_holds(min_gb, offer.gpu_memory_gb), f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}"),
-        # 0: its nvidia-smi does not say; that is no reason to give the machine back.
-        (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
-    ]
 
 
 def _holds(shown: float, promised: float) -> bool:
@@ -153,12 +146,8 @@ def _number(text: str) -> float:
 def is_needed(spec: JobSpec) -> bool:
     """Return whether the job requests a speed, or does something that usually needs the internet."""
     urls = (spec.checkpoints.push, spec.checkpoints.start_from)
-    downloads = bool(spec.setup or spec.data)
-    return (
-        spec.resources.down_mbps > 0
-        or downloads
-        or any(url and not url.startswith(("file://", "memory://")) for url in urls)
-    )
+    is_remote = any(url and not url.startswith(("file://", "memory://")) for url in urls)
+    return bool(spec.resources.down_mbps > 0 or spec.setup or spec.data or is_remote)
 
 
 def command(requested: Resources, url: str = PYPI_FILE) -> str:

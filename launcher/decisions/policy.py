@@ -227,11 +227,6 @@ def is_deadline_due(spec: JobSpec, offer: Offer | None, now: float) -> bool:
     return now >= deadline - lease_of(spec, offer).grace_s
 
 
-def lease_age_s(run: Run, now: float) -> float:
-    """Return the age in seconds of the lease of the run's box, by this computer's clock."""
-    return max(0.0, now - (run.meter.began_at or run.rented_at or now))
-
-
 def keep_until(spec: JobSpec, run: Run, outputs_until: float) -> float:
     """Return until when a machine is kept that has files which look like weights.
 

@@ -90,61 +90,50 @@ def _stop_cause(outcome: Outcome) -> Cause:
 
 
 def _without_outcome(evidence: Evidence, spec: JobSpec) -> RunAssessment:
-    missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
-    if evidence.nonsense:
-        return RunAssessment(
-            cause=Cause.HOST, detail=f"the machine sent invalid evidence: {evidence.nonsense}", proofs=missing
-        )
     # The step that failed says more than the exit code of the run, which is the step's own.
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
-    if failed is not None:
-        return replace(_of_step(failed, spec), proofs=missing)
-    if evidence.exit_code == KILLED:
-        return RunAssessment(
-            cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
-        )
-    return RunAssessment(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
+    if evidence.nonsense:
+        cause, detail = Cause.HOST, f"the machine sent invalid evidence: {evidence.nonsense}"
+    elif failed is not None:
+        cause, detail = _of_step(failed, spec)
+    elif evidence.exit_code == KILLED:
+        cause, detail = Cause.HOST, "the run on the machine was killed by something else"
+    else:
+        cause, detail = Cause.UNPROVEN, "no evidence of what happened"
+    missing = Proof(name="outcome", holds=None, text="the machine wrote no outcome.json")
+    return RunAssessment(cause=cause, detail=detail, proofs=(missing,))
 
 
-def _of_step(end: StepEnd, spec: JobSpec) -> RunAssessment:
+def _of_step(end: StepEnd, spec: JobSpec) -> tuple[Cause, str]:
+    """Return the cause of a step that failed, and the detail."""
     name, code = end.step, end.exit_code
     if end.stop in STOP_CAUSES:
-        return RunAssessment(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
+        return STOP_CAUSES[end.stop], f"stopped in {name}"
     causes = {**{step.name: Cause(step.cause) for step in program_of(spec).prepare}, **CAUSE_OF_STEP}
     cause = Cause.SETUP if code == _UNFIT_IMAGE else causes.get(name)
     if name == DOWNLOAD_STEP:
         cause = _CAUSE_OF_DOWNLOAD_EXIT.get(code, cause)
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:
-        return RunAssessment(
-            cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence"
-        )
-    short = name.partition("-")[2] or name
-    detail = f"{short} failed: {end.last_line}" if end.last_line else f"{short} failed with exit code {code}"
-    return RunAssessment(cause=cause or Cause.INTERNAL, detail=detail)
+        return Cause.SIGNAL, f"{name} was killed by {killed_by} and left no evidence"
+    how = f": {end.last_line}" if end.last_line else f" with exit code {code}"
+    return cause or Cause.INTERNAL, f"{name.partition('-')[2] or name} failed{how}"
 
 
 def _of_proofs(proofs: tuple[Proof, ...]) -> RunAssessment:
     """Assess a training that reports success, by its proofs."""
     broken = [p for p in proofs if p.holds is False]
+    cause, detail = None, ""
     # The job's own conditions come first: one that is not met says nothing of the box's honesty.
-    if any(p.name.startswith("success") for p in broken):
-        text = "; ".join(p.text for p in broken if p.name.startswith("success"))
-        return RunAssessment(
-            cause=Cause.USER_ERROR, detail=f"a success condition of the job is not met: {text}", proofs=proofs
-        )
-    if broken:
-        text = "; ".join(p.text for p in broken)
-        return RunAssessment(
-            cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs
-        )
+    if unmet := [p.text for p in broken if p.name.startswith("success")]:
+        cause, detail = Cause.USER_ERROR, f"a success condition of the job is not met: {'; '.join(unmet)}"
+    elif broken:
+        texts = "; ".join(p.text for p in broken)
+        cause, detail = Cause.CONTRADICTION, f"it reports success, but {texts}"
     # A proof that could not be checked is not held against the run, but it proves nothing either.
-    missing = [p.name for p in proofs if p.holds is None]
-    if missing:
-        return RunAssessment(
-            cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs
-        )
-    return RunAssessment(cause=None, detail="", proofs=proofs)
+    elif missing := [p.name for p in proofs if p.holds is None]:
+        cause, detail = Cause.UNPROVEN, f"missing proof: {', '.join(missing)}"
+    return RunAssessment(cause=cause, detail=detail, proofs=proofs)
 
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> list[Proof]:

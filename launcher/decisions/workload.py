@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -40,9 +40,8 @@ def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) 
 
 def needed_gb(workload: Workload, world_size: int) -> float:
     """Return the memory that a GPU must have for a workload, in GB."""
-    return workload.peak.total * GPU_FRAGMENTS / 1e9 + (
-        GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
-    )
+    besides_gb = GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+    return workload.peak.total * GPU_FRAGMENTS / 1e9 + besides_gb
 
 
 def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
@@ -119,19 +118,15 @@ def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Worklo
     `known`: returns the estimate of a job. Without a measurement, EFFICIENCY.
     """
     trained = (run for run in runs if run.steps_per_s and run.gpu_name)
-    shares = list(islice(_shares(islice(trained, _MAX_READ), known), 9))
-    return min(1.0, median(shares)) if shares else EFFICIENCY
-
-
-def _shares(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Workloads | None]) -> Iterator[float]:
-    for run in runs:
+    shares: list[float] = []
+    for run in islice(trained, _MAX_READ):
         spec = read_job(run.spec_json)
-        workloads = known(spec)
-        if workloads is None:
+        if (workloads := known(spec)) is None:
             continue
         could = roofline(workloads, spec, run.gpu_name, run.gpu_memory_gb, 1.0)
-        if could is not None and run.steps_per_s:
-            yield run.steps_per_s / could.steps_per_s
+        if could is not None and run.steps_per_s and len(shares) < 9:
+            shares.append(run.steps_per_s / could.steps_per_s)
+    return min(1.0, median(shares)) if shares else EFFICIENCY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,11 +176,25 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
     Raises KeyError with a name that is not in the table.
     """
     kinds = [(name, float(size)) for name in names or PEAKS for size in _sizes_gb(name)]
-    found = [
-        _fit_of_one(workloads, steps, spec, name, size, efficiency)
-        for name, size in kinds
-        if (steps := chosen_workloads(workloads, spec, size))
-    ]
+    found: list[GpuFit] = []
+    for name, size_gb in kinds:
+        if not (steps := chosen_workloads(workloads, spec, size_gb)):
+            continue
+        holds = not is_too_small(workloads, spec, size_gb)
+        speed = roofline(workloads, spec, name, size_gb, efficiency) if holds else None
+        step_s = None if speed is None else 1 / speed.steps_per_s
+        fit = GpuFit(
+            gpu=name,
+            memory_gb=size_gb,
+            strategy=steps[0].strategy,
+            needed_gb=needed_gb(steps[0], spec.world_size),
+            min_gb=needed_gb(steps[-1], spec.world_size),
+            windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
+            step_s=step_s,
+            train_s=None if step_s is None else step_s * program_of(spec).total_steps,
+            mfu=None if speed is None else speed.mfu,
+        )
+        found.append(fit)
     return Fit(
         world_size=spec.world_size,
         steps=program_of(spec).total_steps,
@@ -200,29 +209,3 @@ def _sizes_gb(name: str) -> tuple[int, ...]:
     if peak is None:
         raise KeyError(name)
     return peak.sizes_gb
-
-
-def _fit_of_one(
-    workloads: Workloads,
-    steps: Sequence[Workload],
-    spec: JobSpec,
-    name: str,
-    size_gb: float,
-    efficiency: float,
-) -> GpuFit:
-    """`steps`: workloads of the strategy that is chosen there, the largest micro-batch first."""
-    largest, smallest = steps[0], steps[-1]
-    holds = not is_too_small(workloads, spec, size_gb)
-    speed = roofline(workloads, spec, name, size_gb, efficiency) if holds else None
-    step_s = None if speed is None else 1 / speed.steps_per_s
-    return GpuFit(
-        gpu=name,
-        memory_gb=size_gb,
-        strategy=largest.strategy,
-        needed_gb=needed_gb(largest, spec.world_size),
-        min_gb=needed_gb(smallest, spec.world_size),
-        windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
-        step_s=step_s,
-        train_s=None if step_s is None else step_s * program_of(spec).total_steps,
-        mfu=None if speed is None else speed.mfu,
-    )

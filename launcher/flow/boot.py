@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Instance, errors
-from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import gone_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
-from vastrun.launcher.flow.run_state import PhaseResult, failed
+from vastrun.launcher.flow.run_state import OK, PhaseResult, failed
 from vastrun.launcher.flow.scheduled_end import move_end
 from vastrun.launcher.gate import box_reader
 from vastrun.launcher.ports import ChecksIdentity
@@ -48,11 +47,8 @@ def boot(context: RunContext) -> PhaseResult:
                 return end
         timeouts.was_seen_booting = True
         # The longer a machine waits in a queue, the longer is the pause.
-        context.wait(
-            0.5
-            if timeouts.queued_since is None
-            else policy.queue_poll_interval_s(context.now() - timeouts.queued_since)
-        )
+        since = timeouts.queued_since
+        context.wait(0.5 if since is None else policy.queue_poll_interval_s(context.now() - since))
     end = failed(_cause_of(timeouts), exceeded_limit)
     return with_host_log(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
@@ -126,7 +122,7 @@ def _accept(context: RunContext) -> PhaseResult:
     if isinstance(connection, ChecksIdentity):
         context.report(connection.identity)
     context.report("the lease is armed")
-    return PhaseResult(result=Result.OK)
+    return OK
 
 
 def _check_box(context: RunContext) -> PhaseResult | None:
@@ -170,8 +166,7 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
     missing = box_reader.parse_missing_programs(_small_file(context, layout.ONSTART_ERRORS))
     if not missing:
         return None
-    detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
-    return failed(Cause.SETUP, detail)
+    return failed(Cause.SETUP, f"the image lacks {', '.join(missing)}, which the lease needs to start")
 
 
 def _small_file(context: RunContext, path: str) -> bytes:

@@ -96,10 +96,7 @@ class BootTimeouts:
                 self.progress_at = now
             if _LAYER.search(machine.note) is not None:
                 self.layer_at = now
-        if machine.state != "running":
-            self.running_since = None
-        elif self.running_since is None:
-            self.running_since = now
+        self.running_since = (self.running_since or now) if machine.state == "running" else None
         self.answers_since, self.is_provider_down = None, False
         if progress == self.reported or not (is_new_state or now - self.reported_at >= 30.0):
             return ""

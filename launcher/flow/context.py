@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +57,11 @@ class RunContext(RunState):
     def new_log(self) -> str:
         """Download what is new in the log. Without space for it here, it stays on the box."""
         try:
-            with self.time_slice():
+            with suppress(SliceOverError), self.time_slice():
                 return self.services.output_store.download_log(self.run, self.remote())
-        except SliceOverError:
-            return ""
         except NoRoomError as error:
             self.report_no_space(error, "the log stays on the machine until there is space here")
-            return ""
+        return ""
 
     def report_no_space(self, error: NoRoomError, what: str) -> None:
         """Report, once a phase, that this computer's disk is full, and the consequence."""

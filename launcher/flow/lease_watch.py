@@ -40,8 +40,9 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
         return "its lease was killed"
     # The script is written again: whatever killed the lease may have changed it as well.
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
+    now = services.clock.now()
     variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
-        "LEASE_AGE_S": str(math.ceil(policy.lease_age_s(run, services.clock.now()))),
+        "LEASE_AGE_S": str(math.ceil(max(0.0, now - (run.meter.began_at or run.rented_at or now)))),
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,
         "CONTAINER_ID": machine.id,
@@ -71,14 +72,12 @@ class LeaseWatch:
 
     def rearm_if_killed(self, context: RunContext, box_status: BoxStatus, remote: Remote) -> None:
         """Arm a killed lease again. Reported once, even if the box reports a killed lease repeatedly."""
-        due = context.now() - self._rearmed_at >= policy.REARM_S
-        if context.machine is None or not is_disarmed(box_status) or not due:
-            return
-        if context.machine.state == ENDED:
+        machine, due = context.machine, context.now() - self._rearmed_at >= policy.REARM_S
+        if machine is None or machine.state == ENDED or not is_disarmed(box_status) or not due:
             return
         is_first = self._rearmed_at == -math.inf
         self._rearmed_at = context.now()
-        result = rearm(context.run, context.spec, context.machine, remote, context.services)
+        result = rearm(context.run, context.spec, machine, remote, context.services)
         if is_first:
             context.report(result)
 

@@ -31,15 +31,13 @@ def find_machines(run: Run, provider: Provider) -> list[Instance]:
     """
     try:
         by_run = provider.abilities.by_run
-        found = policy.machines_of_run(
-            run, provider.instances() if by_run is None else by_run.instances_for(run)
-        )
+        listed = provider.instances() if by_run is None else by_run.instances_for(run)
+        found = policy.machines_of_run(run, listed)
     except errors.ProviderError as error:
         # What can be read of a list is there. What it lacks may be, too: then the machine's own row is enough
         # to go on with, and that there is none says nothing.
-        found = policy.machines_of_run(
-            run, error.found if isinstance(error, errors.IncompleteListError) else ()
-        )
+        readable = error.found if isinstance(error, errors.IncompleteListError) else ()
+        found = policy.machines_of_run(run, readable)
         if not found and run.instance_id is not None:
             noted = provider.machine(run.instance_id)
             found = [noted] if noted else []
@@ -49,34 +47,6 @@ def find_machines(run: Run, provider: Provider) -> list[Instance]:
         noted = provider.machine(run.instance_id)
         found = [*([noted] if noted else []), *found]
     return [replace(machine, label=run.label) for machine in found]
-
-
-class StaleRows:
-    """Finds rows of the provider's list that have a run's label and are not its machines."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._earlier_users: dict[str, str] = {}
-        """The other run that had a machine, by the machine's id; empty: none."""
-
-    def reason(self, machine: Instance, run: Run) -> str:
-        """Return why the row is ignored; empty: it is a machine of the run.
-
-        Applies to markets only: slots have the same id for one run after another.
-        """
-        if machine.id == run.instance_id or self._services.provider.abilities.market is None:
-            return ""
-        if machine.id not in self._earlier_users:
-            rows = self._services.ledger.runs(members=True)
-            earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
-            users = (one.id for one in earlier if machine.id in bills.machine_ids(one))
-            self._earlier_users[machine.id] = next(users, "")
-        if user := self._earlier_users[machine.id]:
-            return f"it belonged to run {user}"
-        ended = any(one.instance_id == machine.id and one.meter.absent_at for one in run.rentals)
-        if ended and is_absent(self._services, machine.id):
-            return "it was destroyed, and its id is unknown"
-        return ""
 
 
 def is_absent(services: Services, machine_id: str) -> bool:
@@ -108,7 +78,8 @@ class RunMachines:
         self.traffic = traffic.TrafficMeasure()
         self._is_counter_doubted = False
         self._reported_unreadable: set[str] = set()
-        self._stale_rows = StaleRows(self._services)
+        self._earlier_users: dict[str, str] = {}
+        """The other run that had a machine, by the machine's id; empty: none."""
         self._reported_stale: set[str] = set()
 
     def list_all(self) -> list[Instance]:
@@ -140,12 +111,31 @@ class RunMachines:
 
     def _is_stale(self, machine: Instance) -> bool:
         """Return whether the row is stale, and report it once; `vastrun reap` may destroy that machine."""
-        why = self._stale_rows.reason(machine, self._state.run)
+        why = self._stale_reason(machine, self._state.run)
         if why and machine.id not in self._reported_stale:
             self._reported_stale.add(machine.id)
             with suppress(errors.StorageError):
                 self._state.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
         return bool(why)
+
+    def _stale_reason(self, machine: Instance, run: Run) -> str:
+        """Return why a row with the run's label is ignored; empty: it is a machine of the run.
+
+        Applies to markets only: slots have the same id for one run after another.
+        """
+        if machine.id == run.instance_id or self._services.provider.abilities.market is None:
+            return ""
+        if machine.id not in self._earlier_users:
+            rows = self._services.ledger.runs(members=True)
+            earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
+            users = (one.id for one in earlier if machine.id in bills.machine_ids(one))
+            self._earlier_users[machine.id] = next(users, "")
+        if user := self._earlier_users[machine.id]:
+            return f"it belonged to run {user}"
+        ended = any(one.instance_id == machine.id and one.meter.absent_at for one in run.rentals)
+        if ended and is_absent(self._services, machine.id):
+            return "it was destroyed, and its id is unknown"
+        return ""
 
     def own(self) -> Instance | None:
         """Return the run's machine, without others that have its label. Raises ProviderError."""
@@ -191,7 +181,10 @@ class RunMachines:
             return
         asked_at = self.seen_at = machine.asked_at or asked_at
         self._listed_as = one_line(machine.state)
-        self._check_counter(machine)
+        age_s = bills.rented_seconds(self._state.run, self._state.now())
+        if not self._is_counter_doubted and (fault := traffic.counter_fault(machine, self.traffic, age_s)):
+            self._is_counter_doubted = True
+            self._state.report(f"{fault}; vastrun counts its own transfers until the bill is settled")
         machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
         if run == self._state.run:
@@ -222,14 +215,6 @@ class RunMachines:
         what = f"lists it as {self._listed_as}" if is_listed else "cannot be asked"
         self._state.report(f"the machine does not answer ({error}); its provider {what}")
         self._state.save(meter=replace(meter, answered_at=self._answered_at, silent=True))
-
-    def _check_counter(self, machine: Instance) -> None:
-        """Doubt a counter of traffic that was seen to be wrong, and report that once."""
-        age_s = bills.rented_seconds(self._state.run, self._state.now())
-        if self._is_counter_doubted or not (fault := traffic.counter_fault(machine, self.traffic, age_s)):
-            return
-        self._is_counter_doubted = True
-        self._state.report(f"{fault}; vastrun counts its own transfers until the bill is settled")
 
     def confirmed_run(self) -> Run:
         """Return the run as limits count it: without traffic that only the provider's counter claims."""
@@ -323,10 +308,7 @@ class RunMachines:
     def _latest_listing_at(self) -> float:
         """Return the latest time at which a machine that was ordered, and has no known id yet, appears in
         the list."""
-        if (
-            self.was_order_rejected
-            or self._state.run.instance_id is not None
-            or self._state.run.rented_at is None
-        ):
+        run = self._state.run
+        if self.was_order_rejected or run.instance_id is not None or run.rented_at is None:
             return 0.0
         return self.last_order_at + self._services.provider.list_lag_s

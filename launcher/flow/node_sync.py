@@ -31,11 +31,9 @@ _MAX_UNDRIVEN_S = 30.0
 
 def wait_for_leader(context: RunContext) -> PhaseResult | None:
     """Return None once node 0 has planned the job, else the result with which the run ends before."""
-    return (
-        _wait_for_nodes(context, lambda others: have_reached(others[:1], Phase.RENT))
-        if context.run.leader
-        else None
-    )
+    if not context.run.leader:
+        return None
+    return _wait_for_nodes(context, lambda others: have_reached(others[:1], Phase.RENT))
 
 
 def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:

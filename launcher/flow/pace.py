@@ -23,8 +23,9 @@ _WINDOW_S = 180.0
 class Pace:
     """The first step seen and the last, by the launcher's clock.
 
-    Of a job with several stages the steps are those of mean work (`work_of`): neither the remaining time nor
-    the pace jumps where a slower stage begins. The start of a stage is a pause, in which nothing is trained.
+    Of a job with several stages the steps are those of mean work (`Program.work_done`): neither the remaining
+    time nor the pace jumps where a slower stage begins. The start of a stage is a pause, in which nothing is
+    trained.
     """
 
     began_at: float = 0.0
@@ -117,11 +118,6 @@ class Pace:
         if first <= 0 or moved_at - began_at < 5.0:
             return None
         return (moved_at - began_at) / (last - first)
-
-
-def work_of(spec: JobSpec, step: float) -> float:
-    """Return the work of the first `step` steps, in mean steps: the steps of several stages differ."""
-    return program_of(spec).work_done(step)
 
 
 def stages_left(spec: JobSpec, step: int) -> int:

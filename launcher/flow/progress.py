@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vastrun.contract.outcome import WaitsFor
+from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.contract.stages import stage_text
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
-from vastrun.launcher.decisions.job_shape import shape_of
+from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, idle_gpus_text, waits_text
-from vastrun.launcher.flow.pace import Pace, stages_left, work_of
+from vastrun.launcher.flow.pace import Pace, stages_left
 
 if TYPE_CHECKING:
     from vastrun.launcher.flow.context import RunContext
@@ -38,24 +38,6 @@ _ACTIVITIES: Mapping[str, str] = {
 }
 
 
-@dataclass
-class IdleGpuReport:
-    """Reports on the GPUs of one run, from poll to poll."""
-
-    _reported: set[WaitsFor] = field(default_factory=set)
-
-    def show(self, context: RunContext, box_status: BoxStatus) -> None:
-        """Report a new reason; a launcher that resumes the run finds earlier ones among its events."""
-        idle = box_status.idle_gpus
-        if idle is None or idle.waits_for in self._reported:
-            return
-        self._reported.add(idle.waits_for)
-        events = context.services.ledger.events(context.run.id)
-        texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
-        if _until_figure(waits_text(idle)) not in map(_until_figure, texts):
-            context.report(idle_gpus_text(idle))
-
-
 def _until_figure(text: str) -> str:
     """Return the text before its first digit: the figures of a reason differ from time to time."""
     return re.split(r"\d", text, maxsplit=1)[0]
@@ -63,28 +45,20 @@ def _until_figure(text: str) -> str:
 
 def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:
     """Return the progress that is shown to the user."""
-    planned = planned_steps(spec)
+    planned = steps_of(spec)  # the box's own number is not trusted
     return Progress(
         activity=activity_of(box_status, spec),
         step=box_status.step if reports_step(box_status) else None,
         steps=last_step(spec, box_status) or None,
         stage=stage_text(program_of(spec).stages, box_status.step),
         loss=box_status.loss,
-        left_s=pace.left_s(planned, now, stages_left(spec, box_status.step)) if planned < math.inf else None,
+        left_s=pace.left_s(planned, now, stages_left(spec, box_status.step)) if planned else None,
     )
-
-
-def planned_steps(spec: JobSpec) -> float:
-    """Return the last step in the job; infinity where it has none. The box's own number is not trusted."""
-    if steps := program_of(spec).total_steps:
-        return steps
-    return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
 def last_step(spec: JobSpec, box_status: BoxStatus) -> int:
     """Return the last step in the job, else the box's number; 0: unknown."""
-    planned = planned_steps(spec)
-    return int(planned) if planned < math.inf else box_status.steps
+    return steps_of(spec) or box_status.steps
 
 
 def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
@@ -135,15 +109,14 @@ class TrainingStartDetector:
 
         A program that needs no heartbeats has started, too, when its ranks have lived for MIN_ALIVE_S.
         """
-        if not self.has_started and box_status.box == "running":
-            if spec.hold is not None:
-                self.has_started = box_status.onstart_step == TRAIN
-                return
-            self.has_started = (
-                self._steps(box_status)
-                if program_of(spec).reports_steps
-                else self._runs(box_status, spec, now)
-            )
+        if self.has_started or box_status.box != "running":
+            return
+        if spec.hold is not None:
+            self.has_started = box_status.onstart_step == TRAIN
+        elif program_of(spec).reports_steps:
+            self.has_started = self._steps(box_status)
+        else:
+            self.has_started = self._runs(box_status, spec, now)
 
     def _steps(self, box_status: BoxStatus) -> bool:
         if not box_status.ranks or any(rank.activity in ("", "start") for rank in box_status.ranks):
@@ -186,7 +159,8 @@ class ProgressReport:
     _start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
     _saved_at: float = 0.0
     _onstart_step: str = ""
-    _idle_gpus: IdleGpuReport = field(default_factory=IdleGpuReport)
+    _waits: set[WaitsFor] = field(default_factory=set)
+    """Reasons for idle GPUs that were reported."""
     _reported: set[str] = field(default_factory=set)
     """Activities before the start of the training that were reported."""
 
@@ -210,9 +184,9 @@ class ProgressReport:
 
     def save(self, context: RunContext, box_status: BoxStatus) -> None:
         """Update the screen and the run's row."""
-        now, planned = context.now(), planned_steps(context.spec)
+        now, planned = context.now(), steps_of(context.spec) or math.inf
         self.has_done_steps = box_status.step >= planned
-        done = work_of(context.spec, min(box_status.step, planned))
+        done = program_of(context.spec).work_done(min(box_status.step, planned))
         self.pace.observe(done, now, stages_left(context.spec, box_status.step))
         context.show(progress_of(box_status, context.spec, self.pace, now))
         # Not at each step: a save waits for the disk, and several nodes save to one ledger.
@@ -221,9 +195,7 @@ class ProgressReport:
             self._saved_at = now
             steps = last_step(context.spec, box_status)
             steps_per_s = self.pace.steps_per_s or context.run.steps_per_s
-            context.save(
-                step=box_status.step, steps=steps, steps_per_s=steps_per_s or context.run.steps_per_s
-            )
+            context.save(step=box_status.step, steps=steps, steps_per_s=steps_per_s)
 
     def show(self, context: RunContext, box_status: BoxStatus) -> None:
         """Report a new step of the box between the last log lines before it and its own first ones."""
@@ -242,7 +214,17 @@ class ProgressReport:
             self._reported.add(activity)
             context.report(activity)
         context.services.screen.log(text)
-        self._idle_gpus.show(context, box_status)
+        self._report_idle_gpus(context, box_status.idle_gpus)
+
+    def _report_idle_gpus(self, context: RunContext, idle: IdleGpus | None) -> None:
+        """Report a new reason; a launcher that resumes the run finds earlier ones among its events."""
+        if idle is None or idle.waits_for in self._waits:
+            return
+        self._waits.add(idle.waits_for)
+        events = context.services.ledger.events(context.run.id)
+        texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
+        if _until_figure(waits_text(idle)) not in map(_until_figure, texts):
+            context.report(idle_gpus_text(idle))
 
 
 def _start_text(spec: JobSpec, box_status: BoxStatus) -> str:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, Verdict, bills, errors
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.phases import Result
 from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import check_deadline, deadline_text, require_in_time
@@ -18,11 +17,9 @@ from vastrun.launcher.flow.boot import check_against_offer
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent
 from vastrun.launcher.flow.progress import resumed_step
-from vastrun.launcher.flow.run_state import PhaseResult
+from vastrun.launcher.flow.run_state import OK, PhaseResult
 from vastrun.launcher.flow.scheduled_end import schedule_end
 from vastrun.launcher.ports import Provider
-
-_OK = PhaseResult(result=Result.OK)
 
 
 def plan(context: RunContext) -> PhaseResult:
@@ -42,7 +39,7 @@ def plan(context: RunContext) -> PhaseResult:
     done = resumed_step(context.spec, context.run.parent, services.ledger)
     if deadline := deadline_text(context.spec, offer, context.now(), done):
         context.report(deadline)
-    return _OK
+    return OK
 
 
 def rent(context: RunContext) -> PhaseResult:
@@ -63,7 +60,7 @@ def rent(context: RunContext) -> PhaseResult:
     context.machines.observe(machine, max(asked_at, context.run.rented_at or asked_at))
     context.report(f"machine {machine.id}")
     schedule_end(context)
-    return check_against_offer(context, machine) or _OK
+    return check_against_offer(context, machine) or OK
 
 
 def choose_offers(
@@ -156,7 +153,9 @@ def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
 def rent_machine(context: RunContext) -> Instance:
     """Rent a new machine: the planned offer, or the next one when that is gone."""
     tried: set[str] = set()
-    offers = [context.run.offer] if context.run.offer and _is_on_run_network(context) else []
+    # The planned offer, if it is on the network of the machines that earlier nodes rented.
+    planned, network = context.run.offer, network_of(context.run, context.nodes.other_rows(fresh=True))
+    offers = [planned] if planned is not None and network in ("", planned.network) else []
     for _ in range(policy.RENT_TRIES):
         unavailable = _offers_ordered_elsewhere(context) if offers else set()
         offer = next((o for o in offers if o.id not in tried | unavailable), None)
@@ -200,12 +199,6 @@ def _send_order(context: RunContext, offer: Offer) -> Instance:
         return provider.rent(order)
     finally:
         context.machines.last_order_at = context.now()
-
-
-def _is_on_run_network(context: RunContext) -> bool:
-    """Return whether the planned offer is on the network of the machines that earlier nodes rented."""
-    offer, network = context.run.offer, network_of(context.run, context.nodes.other_rows(fresh=True))
-    return offer is not None and network in ("", offer.network)
 
 
 def find_ordered_machine(context: RunContext) -> Instance | None:

@@ -32,11 +32,8 @@ def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) 
     with context.time_slice(900.0):
         outcome, steps = (fetch_small_file(remote, path) for path in (layout.OUTCOME, layout.STEPS))
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
-    planned = (
-        last_step(context.spec, box_status)
-        if program_of(context.spec).reports_steps or reports_step(box_status)
-        else 0
-    )
+    has_steps = program_of(context.spec).reports_steps or reports_step(box_status)
+    planned = last_step(context.spec, box_status) if has_steps else 0
     # What the curves of a short program say may have come after the last status.
     step = max(box_status.step, evidence.outcome.steps_done if evidence.outcome else 0)
     assessment = assess(context, evidence, step=step, steps=planned)
@@ -62,11 +59,9 @@ def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxS
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
     provider_end = find_machine_end(context, wait_s=60.0)
-    return (
-        end
-        if provider_end is None
-        else replace(end, cause=provider_end.cause, detail=provider_end.text, node=provider_end.node)
-    )
+    if provider_end is None:
+        return end
+    return replace(end, cause=provider_end.cause, detail=provider_end.text, node=provider_end.node)
 
 
 def first_cause(context: RunContext, end: PhaseResult) -> tuple[PhaseResult, dict[str, Any]]:

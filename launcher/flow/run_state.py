@@ -18,7 +18,7 @@ from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, kinds_due
-from vastrun.launcher.ports import Ledger, Screen
+from vastrun.launcher.ports import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,9 @@ class PhaseResult:
     """True if `detail` names that node already: it comes from the node's own row."""
     failed_in: Phase | None = None
     """The phase in which that node failed; None: the current one."""
+
+
+OK = PhaseResult(result=Result.OK)
 
 
 class Detached(Exception):
@@ -59,45 +62,8 @@ def provider_terminated(end: MachineEnd) -> PhaseResult:
     return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
-def failed_by_node(other: Run) -> PhaseResult:
-    """Return the result of a step that ends because another node of the run has failed."""
-    return PhaseResult(
-        result=Result.FAILED,
-        cause=other.cause,
-        detail=other.detail,
-        node=other.node if other.failed_node is None else other.failed_node,
-        noted=True,
-        failed_in=other.failed_in,
-    )
-
-
 DISPLAY_INTERVAL_S = 1.0
 """Seconds after which the same progress is shown again, with its new time and cost."""
-
-
-class ProgressDisplay:
-    """The progress of one run, as the screen shows it."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._known: tuple[Phase | None, Progress] = (None, Progress())
-        """The last progress, and its phase."""
-        self._shown: tuple[Phase | None, float] = (None, -math.inf)
-
-    def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
-        """Return whether to show something: new progress, a new phase, or the same after a while."""
-        shown_phase, shown_at = self._shown
-        # Half of it, so that a poll that comes a little early is not skipped.
-        recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
-        return progress is not None or shown_phase is not phase or not recent
-
-    def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:
-        """Show the progress; None: the last one of this phase."""
-        if progress is not None:
-            self._known = (run.phase, progress)
-        self._shown = (run.phase, now)
-        phase, known = self._known
-        self._screen.progress(run, known if phase is run.phase else Progress(), usd=usd)
 
 
 class RunState:
@@ -107,7 +73,10 @@ class RunState:
         self.run = run
         self._spec = spec
         self.services = services
-        self._progress = ProgressDisplay(services.screen)
+        self._known: tuple[Phase | None, Progress] = (None, Progress())
+        """The last progress, and its phase."""
+        self._shown: tuple[Phase | None, float] = (None, -math.inf)
+        """The phase in which something was shown last, and when."""
         self._held_at = 0.0
         self._ledger_request = (UserRequest.NONE, -math.inf)
         """The user's request in the ledger, and when it was read."""
@@ -166,10 +135,19 @@ class RunState:
 
         Without `progress` it returns at once right after the last call: a box gets many requests a second.
         """
-        now = self.now()
-        if self._progress.is_due(self.run.phase, progress, now):
-            shown = at_total_price(self.run, self.nodes.other_rows())
-            self._progress.show(shown, progress, self.spent_usd(now), now)
+        now, phase = self.now(), self.run.phase
+        shown_phase, shown_at = self._shown
+        # Half of it, so that a poll that comes a little early is not skipped.
+        recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
+        if progress is None and shown_phase is phase and recent:
+            return
+        if progress is not None:
+            self._known = (phase, progress)
+        self._shown = (phase, now)
+        known_phase, known = self._known
+        shown = known if known_phase is phase else Progress()
+        run = at_total_price(self.run, self.nodes.other_rows())
+        self.services.screen.progress(run, shown, usd=self.spent_usd(now))
 
     def spent_usd(self, now: float) -> float:
         """Return the dollars that the run cost so far, with all of its nodes."""
@@ -291,4 +269,13 @@ class NodeGroup:
     def end(self, *, fresh: bool = False) -> PhaseResult | None:
         """Return the result that ends all nodes because one has failed; None: none has."""
         first = first_failed(self.other_rows(fresh=fresh))
-        return None if first is None else failed_by_node(first)
+        if first is None:
+            return None
+        return PhaseResult(
+            result=Result.FAILED,
+            cause=first.cause,
+            detail=first.detail,
+            node=first.node if first.failed_node is None else first.failed_node,
+            noted=True,
+            failed_in=first.failed_in,
+        )

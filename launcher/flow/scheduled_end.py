@@ -38,10 +38,8 @@ def move_end(context: RunContext) -> bool:
     if run.offer is None or not context.has_scheduled_end or schedule_end(context):
         return True
     former = replace(run, meter=replace(run.meter, armed_at=None))
-    late_s = policy.latest_end(context.spec, run, run.offer) - policy.latest_end(
-        context.spec, former, run.offer
-    )
-    return late_s <= 0
+    scheduled, latest = (policy.latest_end(context.spec, one, run.offer) for one in (former, run))
+    return latest <= scheduled
 
 
 def cancel_end(context: RunContext, machine_id: str) -> None:

@@ -19,11 +19,10 @@ from vastrun.launcher.flow.lease_expiry import outputs_until
 from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
-from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
+from vastrun.launcher.flow.run_state import OK, PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
 from vastrun.launcher.gate.box_reader import fetch_receipt
 
-_OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 _REPORT_S = 30.0
 """Seconds between two reports."""
@@ -60,7 +59,7 @@ def ship(context: RunContext) -> PhaseResult:
         _retry_unreachable(
             context, lambda: send_data(context, data), progress=lambda: context.machines.traffic.down_gb
         )
-    return _OK
+    return OK
 
 
 def send_data(context: RunContext, contents: DataContents) -> None:
@@ -130,7 +129,14 @@ def destroy(context: RunContext) -> PhaseResult:
     """Destroy the run's machine, and have the provider confirm twice that it is gone."""
     context.disconnect()
     context.machines.refresh_meter()
-    (machine, unknown), machine_seen_at = _last_listed(context), context.now()
+    machine: Instance | None = None
+    unknown: errors.VastrunError | None = None
+    # For its bill: a machine whose id is known is destroyed also where the list failed.
+    try:
+        machine = context.machines.own()
+    except (errors.ProviderError, errors.AuthError) as error:
+        unknown = error
+    machine_seen_at = context.now()
     # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
     if machine_id is not None:
@@ -152,34 +158,22 @@ def destroy(context: RunContext) -> PhaseResult:
     if (end := finish_nodes(context)) is not None:
         return end
     remove_network(context)
-    return _OK
-
-
-def _last_listed(context: RunContext) -> tuple[Instance | None, errors.VastrunError | None]:
-    """Return the machine before it is destroyed, for its bill, or the error with which the list failed.
-
-    A machine whose id is known is destroyed without it.
-    """
-    try:
-        return context.machines.own(), None
-    except (errors.ProviderError, errors.AuthError) as error:
-        return None, error
+    return OK
 
 
 def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:
     """Save that the run's machine is gone."""
     machine_id = machine.id if machine else context.run.instance_id
-    if (
-        keys := context.services.provider.abilities.keys
-    ) is not None:  # also where the machine ended without us
+    keys, seen_at = context.services.provider.abilities.keys, context.machines.seen_at
+    if keys is not None:  # also where the machine ended without us
         keys.forget(context.run.id)
-    if machine_id is not None:
-        cancel_end(context, machine_id)
     if machine_id is None:
         context.save(rented_at=None)
-    elif context.run.offer is not None:
-        life_s = policy.lease_of(context.spec, context.run.offer).life_s
-        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.machines.seen_at))
+    else:
+        cancel_end(context, machine_id)
+        if context.run.offer is not None:
+            life_s = policy.lease_of(context.spec, context.run.offer).life_s
+            context.save(released_at=policy.released_at(context.run, life_s, looked_at, seen_at))
     context.report(
         "machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)"
     )

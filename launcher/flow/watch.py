@@ -41,7 +41,6 @@ class WatchState:
 
     lease: LeaseWatch
     starts: int = 0
-    silent_since: float | None = None
     listed_at: float = 0.0
     dead_since: float | None = None
     invalid_since: float | None = None
@@ -65,8 +64,7 @@ def watch(context: RunContext) -> PhaseResult:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
             context.raise_if_stopped()
-            end = _poll_once(context, state)
-            if end is not None:
+            if (end := _poll_once(context, state)) is not None:
                 return end
             leaves = context.user_request() is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
             # A run that was started twice may be failing: the user has to see that.
@@ -74,22 +72,18 @@ def watch(context: RunContext) -> PhaseResult:
                 raise Detached
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
-            end = _no_answer(context, state, error)
-            if end is not None:
+            if (end := _no_answer(context, state, error)) is not None:
                 return end
             context.wait(policy.POLL_INTERVAL_S)
-        end = _past_limit(context, state)
-        if end is not None:
+        if (end := _past_limit(context, state)) is not None:
             return end
 
 
 def _pause_s(context: RunContext, state: WatchState) -> float:
     """Return the seconds until the next poll."""
-    if state.downloads.got_slice:
-        return 0.2  # a status costs the box a little, too
     # The first steps of a box take less than a second, and its log is not there yet to be seen growing.
     is_starting = state.starts > 0 and not state.progress.has_reported_step
-    if is_starting and _is_read_along(context):
+    if state.downloads.got_slice or (is_starting and _is_read_along(context)):
         return _EARLY_POLL_S
     return policy.poll_interval_s(context.services.active_runs())
 
@@ -101,7 +95,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     except BoxError as error:
         return _invalid_status(context, state, error)
     context.machines.note_answer()
-    state.silent_since = state.invalid_since = None
+    state.invalid_since = None
     state.lease.observe(box_status, context.now())
     context.machines.traffic.observe(box_status)
     state.progress.save(context, box_status)
@@ -222,8 +216,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
-        detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
-        return failed(Cause.HOST, detail)
+        return failed(Cause.HOST, f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}")
     return None
 
 
@@ -269,8 +262,6 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
     gone."""
     context.disconnect()
     now = context.now()
-    if state.silent_since is None:
-        state.silent_since = now
     if isinstance(error, GoneError) or now - state.listed_at >= 15.0:
         state.listed_at = now
         if context.machines.is_gone():

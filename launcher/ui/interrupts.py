@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from operator import attrgetter
 from types import FrameType
 
 from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
@@ -71,7 +70,6 @@ _ANSWERS: Mapping[UserRequest, str] = {
     UserRequest.STOP: "stopping",
     UserRequest.DESTROY: "stopping now",
 }
-_strength = attrgetter("strength")
 
 
 def answer_text(request: UserRequest, phase: Phase | None, detach_words: str = "") -> str:
@@ -156,7 +154,7 @@ class Interrupts:
 
     def current(self) -> UserRequest:
         """Return the strongest request so far."""
-        return max(self._request, UserRequest.DETACH, key=_strength) if self.timed_out else self._request
+        return self._request.or_stronger(UserRequest.DETACH) if self.timed_out else self._request
 
     @property
     def timed_out(self) -> bool:
@@ -196,19 +194,17 @@ class Interrupts:
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
         question = self._question()
-        if self._open_question is not None and self._open_question is question:
-            self._answer(question.again)
-            return
         if question is None:
             return
-        if self._ask is None:
+        if self._open_question is question:
+            self._answer(question.again)
+        elif self._ask is None:
             self._answer_alone()
-            return
-        self._open_question = question
-        self._asking = threading.Thread(
-            target=self._ask_user, args=(self._ask, question, self._request), daemon=True
-        )
-        self._asking.start()
+        else:
+            self._open_question = question
+            asked = (self._ask, question, self._request)
+            self._asking = threading.Thread(target=self._ask_user, args=asked, daemon=True)
+            self._asking.start()
 
     def note_phase(self, phase: Phase) -> None:
         """Note the phase of the run."""
@@ -264,9 +260,7 @@ def say_on(descriptor: int) -> Say:
     """Return a function that writes past Python's buffers, whose lock an interrupted print may hold."""
 
     def say(text: str) -> None:
-        try:
+        with suppress(OSError):  # the terminal was closed
             os.write(descriptor, text.encode())
-        except OSError:
-            return  # the terminal was closed
 
     return say

@@ -126,9 +126,8 @@ class StreamScreen:
 
     def _overwrite(self, text: str) -> bool:
         """Replace the line of progress; return False if it is too soon."""
-        if self._now() - self._shown_at < (
-            _LIVE_INTERVAL_S if self._capabilities.live else _PLAIN_INTERVAL_S
-        ):
+        interval_s = _LIVE_INTERVAL_S if self._capabilities.live else _PLAIN_INTERVAL_S
+        if self._now() - self._shown_at < interval_s:
             return False
         self._shown_at = self._now()
         if self._capabilities.live:
@@ -151,8 +150,6 @@ class StreamScreen:
 
     def _write(self, text: str) -> None:
         # A closed terminal must not end the launcher: there is a machine to destroy.
-        try:
+        with suppress(OSError):
             self._stream.write(text)
             self._stream.flush()
-        except OSError:
-            return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.ui.interrupts import Interrupts, say_on
@@ -72,20 +72,15 @@ def interrupts_on(
 
     `options`: those of Interrupts.
     """
-    say = say_on(_descriptor(sys.stderr))
+    try:
+        say = say_on(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # streams of a notebook may have no descriptor
+        say = say_on(_STDERR)
     ask = None
     if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
         ask = ask_at(sys.stdin.fileno(), say, output, live=TerminalCapabilities.of(sys.stderr, environ).live)
     first = UserRequest.STOP if first is UserRequest.NONE else first
     return Interrupts(say=say, ask=ask, first=first, now=now, **options)
-
-
-def _descriptor(stream: TextIO | None) -> int:
-    """Return the stream's descriptor; in a notebook, whose streams may have none, that of stderr."""
-    try:
-        return _STDERR if stream is None else stream.fileno()
-    except (OSError, ValueError):
-        return _STDERR
 
 
 def downloaded_curves() -> Callable[[Run], LearningCurve]:

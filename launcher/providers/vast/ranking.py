@@ -97,7 +97,9 @@ def _quote(
     )
     parts = [f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0]
     if again:
-        parts.append(f"{again:.1f} h more for interruptions, {known.bids.per_hour:.2f} per hour expected")
+        parts.append(
+            f"{again:.1f} h more for interruptions, {known.preemptions_per_hour:.2f} per hour expected"
+        )
     terms = (
         ("GPU", train_usd, f"{train_hours:.1f} h at {_speed_text(row, forecast, spec)}"),
         ("disk", storage_usd, f"${extras.storage_usd_per_hour:.4f}/h"),
@@ -151,7 +153,7 @@ def _repeat_hours(
     if offer.bid_usd_per_hour is None:
         return 0.0
     lost = lost_hours(spec, forecast.steps_per_s)
-    return interruption_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
+    return interruption_hours(forecast.train_s / 3600, known.preemptions_per_hour, start_hours, lost)
 
 
 @dataclass(frozen=True)

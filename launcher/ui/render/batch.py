@@ -24,7 +24,6 @@ from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
     value_forms,
-    values_column,
     values_text,
 )
 from vastrun.launcher.ui.render.plan import refusal_text
@@ -35,7 +34,7 @@ def plan_text(plan: BatchPlan) -> str:
     """Write the plan of a batch with its costs."""
     limits, count = plan.spec.limits, plan.count
     values = [point.shown for point in plan.points]
-    shown = values_column(values[:5], values)
+    shown = value_forms(values[:5], values)[1]
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
     pairs = [
@@ -61,17 +60,12 @@ def plan_text(plan: BatchPlan) -> str:
 
 def _fleet(fleet: FleetPlan) -> str:
     """Write the plan of held machines: their number, their points, and the price of sharing them."""
-    at_once = (
-        f"{how_many(fleet.points_at_once, 'point')} at once"
-        if fleet.points_at_once > 1
-        else "one point at a time"
-    )
-    lines = [
-        f"{how_many(fleet.machines, 'machine')} held: {at_once}, {how_many(fleet.points_in_turn, 'round')}"
-    ]
+    count, rounds = fleet.points_at_once, how_many(fleet.points_in_turn, "round")
+    at_once = f"{how_many(count, 'point')} at once" if count > 1 else "one point at a time"
+    lines = [f"{how_many(fleet.machines, 'machine')} held: {at_once}, {rounds}"]
     if fleet.offer.usd_per_hour:
         lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.at_most_usd)}")
-    if fleet.points_at_once > 1:
+    if count > 1:
         alone = fleet.single_usd_per_hour
         single = "no machine for one alone" if alone is None else f"{usd(alone)}/h alone"
         lines.append(f"{fleet.offer.description}: {usd(fleet.packed_usd_per_hour)}/h a point, {single}")
@@ -109,12 +103,12 @@ def open_runs_lines(
 ) -> Sequence[str]:
     """Return a header and a line for each open run, the oldest first. `values`: by point."""
     ordered = sorted(rows, key=lambda row: row.run.created_at)
-    texts = values_column([values.get(row.run.point, {}) for row in ordered], list(values.values()))
+    texts = value_forms([values.get(row.run.point, {}) for row in ordered], list(values.values()))[1]
     cells = [
         (
             text,
             run.phase.value,
-            f"{run.step}/{run.steps}" if run.steps else str(run.step or "-"),
+            _steps(run),
             "-" if not run.steps else f"{min(1.0, run.step / run.steps):.0%}",
             duration(now - run.created_at),
             usd(row.usd),
@@ -172,7 +166,7 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
         "#": [str(state.point.number) for state in shown],
         "VALUES": [""] * len(shown),
         "STATE": [_point_state(state) for state in shown],
-        "STEP": [_steps(state.last) for state in shown],
+        "STEP": ["-" if state.last is None else _steps(state.last) for state in shown],
         "COST": [usd_sum(cost_usd(run, now) for run in state.rows) for state in shown],
         "RUN": ["-" if state.last is None else state.last.id for state in shown],
     }
@@ -201,10 +195,8 @@ def _point_state(state: PointState) -> str:
     return f"{state.verdict} ({state.last.cause})" if state.last is not None else "-"
 
 
-def _steps(run: Run | None) -> str:
-    if run is None:
-        return "-"
-    return f"{run.step}/{run.steps}" if run.steps else str(run.step)
+def _steps(run: Run) -> str:
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step or "-")
 
 
 def _budget(plan: BatchPlan) -> str:

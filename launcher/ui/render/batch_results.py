@@ -35,7 +35,7 @@ def results_text(
             (
                 str(row.point.number),
                 text,
-                _verdict(row),
+                row.state,
                 metric_text(row),
                 str(row.step) if row.run else "-",
                 duration(row.hours * 3600) if row.run else "-",
@@ -48,20 +48,16 @@ def results_text(
 
     values = [row.point.shown for row in rows]
     text = fitted(value_forms(values, values), width, render)
-    best = rows[0].run
+    best, name = rows[0].run, spec.objective.metric
     if best is None or rows[0].metric is None:
-        return (
-            f"{text}\n\n{_nothing_measured(rows, spec)}"
-            if any(row.verdict is Verdict.SUCCEEDED for row in rows)
-            else text
-        )
+        return "\n\n".join(filter(None, (text, _nothing_measured(rows, name))))
     # Programs of users have their own checkpoints.
     can_continue = rows[0].step and program_of(read_job(rows[0].point.spec_json)).reports_steps
     summary = facts(
         [
             ("same", same_text(rows, same)),
             ("reuse", _reuse(rows, spec)),
-            ("best", f"{values_text(rows[0].point.shown)}: {spec.objective.metric} {rows[0].metric:.4g}"),
+            ("best", f"{values_text(rows[0].point.shown)}: {name} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
@@ -103,12 +99,16 @@ def _first_of(texts: list[str]) -> list[str]:
     return [*texts[:_MAX_SAME], "…"] if len(texts) > _MAX_SAME else texts
 
 
-def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
-    name = spec.objective.metric
+def _nothing_measured(rows: Sequence[PointResult], name: str) -> str:
+    """Write why no point has the metric; empty where none succeeded."""
+    if not any(row.verdict is Verdict.SUCCEEDED for row in rows):
+        return ""
+    why = f"no run reported {name}"
     if any(row.diverged for row in rows):
-        return facts([("metric", f"every point that reported {name} diverged")])
-    advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
-    return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
+        why = f"every point that reported {name} diverged"
+    elif name.isidentifier():
+        why += f": call beat(step, {name}=...) in the program, or choose another metric"
+    return facts([("metric", why)])
 
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
@@ -121,7 +121,7 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
             str(row.point.number),
             row.point.id,
             *(value_text(row.point.shown.get(key, "")) for key in keys),
-            _verdict(row),
+            row.state,
             "" if row.metric is None else repr(row.metric),
             "true" if row.diverged else "",
             str(row.step),
@@ -133,12 +133,6 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
         for row in rows
     ]
     return [[csv_cell(cell) for cell in line] for line in (header, *lines)]
-
-
-def _verdict(row: PointResult) -> str:
-    if row.run is None:
-        return "waiting"
-    return str(row.verdict) if row.verdict else "running"
 
 
 def value_text(value: Any) -> str:
@@ -160,18 +154,18 @@ def values_text(values: Values) -> str:
 def common_values(points: Sequence[Values]) -> dict[str, Any]:
     """Return the values that all points share, if they differ in others."""
     first = dict(points[0]) if points else {}
-    same = {key: value for key, value in first.items() if all(_has(point, key, value) for point in points)}
+    same = {
+        key: value
+        for key, value in first.items()
+        if all(key in one and type(one[key]) is type(value) and one[key] == value for one in points)
+    }
     return same if len(points) > 1 and any(set(point) - set(same) for point in points) else {}
-
-
-def values_column(shown: Sequence[Values], points: Sequence[Values]) -> list[str]:
-    """Return a text for each row with the values in which the points differ."""
-    return [values_text(values) for values in _differing(shown, points)]
 
 
 def value_forms(shown: Sequence[Values], points: Sequence[Values]) -> tuple[list[str], ...]:
     """Return three lists of texts for the rows: all values, those that differ, and these without names."""
-    differing = _differing(shown, points)
+    same = common_values(points)
+    differing = [{key: value for key, value in values.items() if key not in same} for values in shown]
     bare = [", ".join(map(value_text, values.values())) for values in differing]
     return [values_text(values) for values in shown], [values_text(values) for values in differing], bare
 
@@ -188,12 +182,3 @@ def fitted(
         if width is None or max(map(cells, text.splitlines())) <= width:
             return text
     return render(forms[-1], width)
-
-
-def _differing(shown: Sequence[Values], points: Sequence[Values]) -> list[dict[str, Any]]:
-    same = common_values(points)
-    return [{key: value for key, value in values.items() if key not in same} for values in shown]
-
-
-def _has(point: Values, key: str, value: Any) -> bool:
-    return key in point and type(point[key]) is type(value) and point[key] == value

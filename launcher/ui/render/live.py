@@ -77,9 +77,8 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
 def _phases(view: LiveView, width: int) -> Line:
     """Return all phases, with the durations of past ones if there is room."""
     forms = [_phase_spans(view, elapsed=True), _phase_spans(view, elapsed=False)]
-    return next(
-        (form for form in forms if width_of(form) <= width), _phase_spans(view, elapsed=False, dot=" ")
-    )
+    narrow = _phase_spans(view, elapsed=False, dot=" ")
+    return next((form for form in forms if width_of(form) <= width), narrow)
 
 
 def _phase_spans(view: LiveView, *, elapsed: bool, dot: str = " · ") -> Line:
@@ -161,14 +160,11 @@ def _money(view: LiveView) -> Line:
     if not view.usd_per_hour and not view.usd:
         return (("costs nothing", "dim"),)
     on_machines = f" on {view.machines} machines" if view.machines > 1 else ""
-    rest = [
-        f"at {usd(view.usd_per_hour)}/h{on_machines}",
-        "" if at_end is None else f"about {usd(at_end)} in all",
-        ""
-        if view.usd_limit is None
-        else f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}",
-    ]
-    return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
+    rest = [f"at {usd(view.usd_per_hour)}/h{on_machines}"]
+    rest += [] if at_end is None else [f"about {usd(at_end)} in all"]
+    if view.usd_limit is not None:
+        rest.append(f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}")
+    return ((usd(view.usd), "bold"), ("  " + "  ".join(rest), ""))
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

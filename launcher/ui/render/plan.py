@@ -130,11 +130,8 @@ def _needs(plan: LaunchPlan) -> str:
     largest, smallest = found[0], found[-1]
     sizes = [f"{needed_gb(each, spec.world_size):.3g} GB with {windows_text(each)}" for each in found]
     fits = largest_that_fits(workloads, spec, offer.gpu_memory_gb)
-    fitting = (
-        f"; {fits} at once fit here"
-        if fits and largest is not smallest and fits < largest.micro_batch
-        else ""
-    )
+    is_part = fits and largest is not smallest and fits < largest.micro_batch
+    fitting = f"; {fits} at once fit here" if is_part else ""
     return (
         f"{' and '.join(sizes)} of a GPU ({largest.strategy}){fitting}\n"
         f"{largest.flops / 1e12:.3g} TFLOP a step and rank, "

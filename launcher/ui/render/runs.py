@@ -27,8 +27,6 @@ from vastrun.launcher.ui.render.verdict import (
     state_of,
 )
 
-_HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
-
 
 def runs_table(
     rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
@@ -41,10 +39,9 @@ def runs_table(
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
-    user_column = ("USER",) if users else ()
     cells = [line for chain in chains_of(rows) for line in _chain_lines(chain, now, users=users)]
-    header = (*_HEADER[:2], *user_column, *_HEADER[2:])
-    right = [number + len(user_column) for number in (3, 4, 5)]
+    header = ("RUN", "JOB", *(["USER"] if users else []), "STATE", "STEP", "AGE", "COST")
+    right = range(len(header) - 3, len(header))
     # The job's name loses a part first, then the user's.
     listed = table(header, cells, right=right, cut=(1, 2) if users else (1,), width=width)
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]

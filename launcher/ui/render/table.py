@@ -36,9 +36,7 @@ def table(
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
             minimum = min(widths[column], max(len(header[column]), 8))
             widths[column] = max(minimum, widths[column] - max(0, over))
-    columns = [
-        _shortened(column, width) for column, width in zip(zip(*lines, strict=True), widths, strict=True)
-    ]
+    columns = map(_shortened, zip(*lines, strict=True), widths)
     return "\n".join(_line(line, widths, right) for line in zip(*columns, strict=True))
 
 
@@ -117,12 +115,10 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff
 def csv_cell(text: str) -> str:
     """Return the text on one line, with a quote before a formula; numbers are unchanged."""
     line = one_line(text)
-    return f"'{line}" if line.lstrip().startswith(_FORMULAS) and not _is_number(line) else line
-
-
-def _is_number(text: str) -> bool:
+    if not line.lstrip().startswith(_FORMULAS):
+        return line
     try:
-        float(text)
+        float(line)
     except ValueError:
-        return False
-    return True
+        return f"'{line}"
+    return line

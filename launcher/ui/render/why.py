@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from vastrun.contract.outcome import MachineReading, Outcome, RankEnd
+from vastrun.contract.outcome import MachineReading, Outcome
 from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.explanation import Explanation
@@ -47,11 +47,10 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     ]
     if run.cause is Cause.CONTRADICTION:
         parts.append(_side_by_side(run.proofs, width))
-    if outcome is not None and outcome.first_failure and _last_output(outcome.first_failure):
-        lines = _last_output(outcome.first_failure).rstrip().split("\n")
-        parts.append(
-            "\n".join([f"output of rank {outcome.first_failure.rank}:", *(f"  {line}" for line in lines)])
-        )
+    failure = outcome.first_failure if outcome else None
+    if failure is not None and (output := failure.traceback or failure.last_lines):
+        lines = (f"  {line}" for line in output.rstrip().split("\n"))
+        parts.append("\n".join([f"output of rank {failure.rank}:", *lines]))
     parts.append(
         facts(
             [
@@ -155,11 +154,6 @@ def _side_by_side(proofs: Sequence[Proof], width: int | None) -> str:
         tuple(short(proof.text if proof else "", half) for proof in pair) for pair in zip_longest(left, right)
     ]
     return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
-
-
-def _last_output(rank: RankEnd) -> str:
-    """Return the rank's traceback, or its last output."""
-    return rank.traceback or rank.last_lines or ""
 
 
 class FailureCause(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -131,7 +131,7 @@ def _row(
             (shortened(value_text(values[key])) if key in values else "–", values.get(key, ""))
             for key in keys
         ),
-        (badge(row.verdict, _state(row)), _state(row)),
+        (badge(row.verdict, row.state), row.state),
         (metric_text(row, "–"), "" if row.metric is None else repr(row.metric)),
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
@@ -148,10 +148,6 @@ def _row(
 def _are_numbers(report: BatchReport, key: str) -> bool:
     values = [row.point.shown[key] for row in report.results if key in row.point.shown]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
-def _state(row: PointResult) -> str:
-    return str(row.verdict) if row.verdict else "waiting" if row.run is None else "running"
 
 
 def _file_of(folder: Path, run: Run) -> str | None:
@@ -192,16 +188,13 @@ def _on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float
     size = max(1, math.ceil(len(steps) / SERIES_POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     place = {step: number for number, group in enumerate(groups) for step in group}
-    return [rounded_step(group[-1]) for group in groups], [
-        _at_places(one, place, len(groups)) for one in series
-    ]
-
-
-def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[float | None]:
-    at: list[list[float]] = [[] for _ in range(many)]
-    for step, value in series.points:
-        at[place[step]].append(value)
-    return [rounded(fmean(values)) if values else None for values in at]
+    lines: list[list[float | None]] = []
+    for one in series:
+        at: list[list[float]] = [[] for _ in groups]
+        for step, value in one.points:
+            at[place[step]].append(value)
+        lines.append([rounded(fmean(values)) if values else None for values in at])
+    return [rounded_step(group[-1]) for group in groups], lines
 
 
 def _point_text(row: PointResult, batch: Batch) -> str:
@@ -223,8 +216,7 @@ def leave_report(ledger: Ledger, name: str, now: float) -> str:
         with disk_errors(folder):
             need_space(folder, len(content))
             write_file(folder / REPORT, content)
-    except PAGE_FAULTS as fault:
-        return f"the report of the batch was not written: {type(fault).__name__}: {fault}"
-    except StorageError as error:
-        return f"the report of the batch was not written: {error}"
+    except (StorageError, *PAGE_FAULTS) as error:
+        kind = "" if isinstance(error, StorageError) else f"{type(error).__name__}: "
+        return f"the report of the batch was not written: {kind}{error}"
     return f"report: {folder / REPORT}"

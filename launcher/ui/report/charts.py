@@ -158,7 +158,7 @@ def rounded_step(step: float) -> float:
 
 
 def _thinned(series: Series) -> Series:
-    """Return the series with at most `_MAX_GPU_POINTS` points, each a mean of neighbours."""
+    """Return the series with at most 60 points, each a mean of neighbours."""
     size = math.ceil(len(series.points) / 60)
     groups = (series.points[start : start + size] for start in range(0, len(series.points), size))
     means = tuple((fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups)

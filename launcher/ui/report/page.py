@@ -46,10 +46,11 @@ class Frame:
 
 def page(title: str, *sections: Content, made_at: float, frame: Frame | None = None) -> str:
     """Write a complete HTML document. `frame`: frame of a page on the web server; None for a file."""
-    styles = own("\n".join(map(_asset, STYLES)))
+    # Assets of vastrun are not escaped.
+    styles = Html("\n".join(map(_asset, STYLES)))
     refresh_s = None if frame is None else frame.refresh_s
     names = (LIVE, *SCRIPTS) if refresh_s else SCRIPTS
-    scripts = [own(_asset(name)) for name in names]
+    scripts = [Html(_asset(name)) for name in names]
     policy = _policy(styles, scripts, connects=bool(refresh_s), submits=frame is not None and frame.has_form)
     head = joined(
         element("meta", charset="utf-8"),
@@ -156,10 +157,10 @@ def _cell(content: Content, class_: str | None) -> Html:
     return element("td", content, class_=class_ or None)
 
 
-def figures(pairs: Sequence[tuple[str, str]]) -> Html:
-    """Write the key figures."""
+def figures(pairs: Sequence[tuple[str, str]], class_: str = "figures") -> Html:
+    """Write figures with their names; empty ones are left out."""
     cells = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
-    return element("dl", *cells, class_="figures")
+    return element("dl", *cells, class_=class_)
 
 
 def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
@@ -266,11 +267,6 @@ def image(picture: Picture, name: str) -> Html:
     """Return a validated picture as an inline image."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode('ascii')}"
     return element("img", src=source, alt=name, width=picture.width, height=picture.height)
-
-
-def own(markup: str) -> Html:
-    """Return an asset of vastrun without escaping: a style sheet or a script, never anything else."""
-    return Html(markup)
 
 
 def _attribute(name: str, value: Attribute) -> str:

@@ -141,11 +141,11 @@ def _proofs(run: Run) -> Html | str:
 def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
-    linked = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
-    links = {id_: element("a", id_, href=address_of(run)) for id_, run in linked.items() if address_of}
     rows = [
         (
-            links.get(attempt.run.id, attempt.run.id),
+            element("a", attempt.run.id, href=address_of(attempt.run))
+            if address_of and attempt.run.id != report.run.id
+            else attempt.run.id,
             badge(attempt.verdict, state_of(attempt)),
             shortened(cause_line(attempt.run)),
             usd(attempt.usd),
@@ -178,11 +178,8 @@ def _scores(report: RunReport) -> Html | str:
     scores = report.explanation.scores
     if not scores:
         return ""
-    cells = [
-        element("div", element("dt", shortened(name)), element("dd", f"{value:.4g}"))
-        for name, value in sorted(scores.items())[:_MAX_SCORES]
-    ]
-    return folded(how_many(len(scores), "score"), element("dl", *cells, class_="scores"))
+    shown = [(shortened(name), f"{value:.4g}") for name, value in sorted(scores.items())[:_MAX_SCORES]]
+    return folded(how_many(len(scores), "score"), figures(shown, "scores"))
 
 
 def _pictures(report: RunReport, room: int) -> Html | str:
@@ -197,10 +194,8 @@ def _pictures(report: RunReport, room: int) -> Html | str:
         else:
             room -= len(figure)
             shown.append(figure)
-    text = (
-        f"Too large for this page: {', '.join(left_out)}, in {report.run.out_dir}/report" if left_out else ""
-    )
-    return joined(element("div", *shown, class_="pictures") if shown else "", note(text) if text else "")
+    text = f"Too large for this page: {', '.join(left_out)}, in {report.run.out_dir}/report"
+    return joined(element("div", *shown, class_="pictures") if shown else "", note(text) if left_out else "")
 
 
 def _machine(report: RunReport) -> Html:
@@ -224,8 +219,10 @@ def _machine(report: RunReport) -> Html:
         ),
         ("cost", cost_text if rented else ""),
     ]
-    checks = element("ul", *(element("li", line) for line in lines), class_="said") if lines else ""
-    return joined(facts(pairs), joined(element("h3", "Checks before the training"), checks) if lines else "")
+    if not lines:
+        return facts(pairs)
+    checks = element("ul", *(element("li", line) for line in lines), class_="said")
+    return joined(facts(pairs), element("h3", "Checks before the training"), checks)
 
 
 def _values(title: str, values: Mapping[str, object]) -> Html:

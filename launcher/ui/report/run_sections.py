@@ -71,10 +71,9 @@ def _hang(report: RunReport) -> Iterator[page.Html]:
 
 def _traceback(report: RunReport) -> Iterator[page.Html]:
     outcome = report.explanation.outcome
-    failure = None if outcome is None else outcome.first_failure
-    output = "" if failure is None else failure.traceback or failure.last_lines
-    if failure is not None and output:
-        yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", output)
+    failed = outcome.first_failure if outcome else None
+    if failed is not None and (output := failed.traceback or failed.last_lines):
+        yield _text_block(f"Rank {failed.rank} failed first, at step {failed.step}", output)
 
 
 def _text_block(title: str, text: str) -> page.Html:
@@ -187,9 +186,12 @@ def _steps(ends: Sequence[StepEnd]) -> page.Html | str:
     if not ends:
         return ""
     rows = [
-        (end.step, duration(end.seconds), f"exit code {end.exit_code}", end.last_line)
-        if end.exit_code
-        else (end.step, duration(end.seconds), "ok", "")
+        (
+            end.step,
+            duration(end.seconds),
+            f"exit code {end.exit_code}" if end.exit_code else "ok",
+            end.last_line,
+        )
         for end in ends
     ]
     columns, classes = ("Step", "Time", "End", "Last line"), (None, "num", "", "faint")

@@ -13,7 +13,7 @@ from vastrun.launcher.batch import placement
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
-from vastrun.launcher.pool.held_machines import MIN_LEFT_S, hold_spec
+from vastrun.launcher.pool.held_machines import MIN_LEFT_S
 
 HOUR = 3600.0
 
@@ -189,26 +189,25 @@ def test_what_is_expected_is_measured_else_forecast_else_all_of_the_time() -> No
 
 
 def test_a_machine_is_not_held_for_one_point() -> None:
-    assert not placement.pays_off(offer(1, 1.0), rounds=1, seconds=60.0)
-    assert placement.pays_off(offer(1, 1.0), rounds=2, seconds=60.0)
-    assert placement.pays_off(offer(1, 0.0), rounds=2, seconds=60.0)
+    assert not placement.pays_off(offer(1, 1.0), rounds=1)
+    assert placement.pays_off(offer(1, 1.0), rounds=2)
+    assert placement.pays_off(offer(1, 0.0), rounds=2)
 
 
 def test_the_machine_lasts_for_its_points_and_all_that_the_last_of_them_may_take() -> None:
-    size = placement.choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, max_usd=100.0)
-    assert size is not None
-    assert size.hours * HOUR >= placement.needed_s(job(), 1.0) + 4 * (600.0 + placement.HANDOVER_S)
-    assert size.usd == pytest.approx(size.hours, abs=0.02)
+    spec = placement.choose_hold(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, max_usd=100.0)
+    assert spec is not None
+    assert spec.limits.hours * HOUR >= placement.needed_s(job(), 1.0) + 4 * (600.0 + placement.HANDOVER_S)
+    assert spec.limits.usd == pytest.approx(spec.limits.hours, abs=0.02)
 
 
 @pytest.mark.parametrize("most_usd", [1.2, 1.5, 3.0, 50.0])
 @pytest.mark.parametrize("slots", [1, 4])
 def test_less_money_holds_it_for_fewer_points_and_never_exceeds_it(most_usd: float, slots: int) -> None:
     machine: Offer = offer(slots, 1.0)
-    size = placement.choose_hold_size(job(), machine, slots=slots, rounds=20, seconds=600.0, max_usd=most_usd)
-    assert size is not None and size.usd is not None
-    assert size.usd <= most_usd
-    spec = hold_spec(job(), slots=slots, hours=size.hours, usd=size.usd, idle_s=placement.IDLE_S)
+    spec = placement.choose_hold(job(), machine, slots=slots, rounds=20, seconds=600.0, max_usd=most_usd)
+    assert spec is not None and spec.limits.usd is not None
+    assert spec.limits.usd <= most_usd
     assert worst_case_usd(spec, machine) <= most_usd + 1e-9
     assert lease_of(spec, machine).life_s >= placement.needed_s(job(), 1.0 / slots), (
         "the first points fit into it"
@@ -216,12 +215,9 @@ def test_less_money_holds_it_for_fewer_points_and_never_exceeds_it(most_usd: flo
 
 
 def test_money_that_pays_for_no_point_holds_no_machine() -> None:
-    assert (
-        placement.choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, max_usd=1.0)
-        is None
-    )
+    assert not placement.choose_hold(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, max_usd=1.0)
 
 
 def test_a_machine_that_is_free_has_no_limit_on_money() -> None:
-    size = placement.choose_hold_size(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, max_usd=0.0)
-    assert size is not None and size.usd is None
+    spec = placement.choose_hold(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, max_usd=0.0)
+    assert spec is not None and spec.limits.usd is None

@@ -10,7 +10,6 @@ import pytest
 from tests.launcher.cost.spent import BEGAN, line, run
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.cost.groups import (
-    CPU,
     GROUPERS,
     NONE,
     OVER_TIME,
@@ -42,7 +41,7 @@ def test_every_way_to_add_up_has_its_key() -> None:
         (GroupBy.BATCH, {"sweep", NONE}),
         (GroupBy.JOB, {"demo", "other"}),
         (GroupBy.HOST, {"m1", NONE}),
-        (GroupBy.GPU, {"RTX 4090", CPU, NONE}),
+        (GroupBy.GPU, {"RTX 4090", "CPU", NONE}),
         (GroupBy.DAY, {"2027-01-15"}),
         (GroupBy.MONTH, {"2027-01"}),
         (GroupBy.TAG, {"lr", "new", NONE}),

@@ -47,8 +47,8 @@ def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> Non
 def test_how_often_machines_were_taken_away_is_learned_from_bids() -> None:
     taken, kept = (replace(run(None), bid_hours=hours) for hours in (6.0, 24.0))
     bids = [replace(taken, preempted=True), kept]
-    assert speed_history_of([], "vast", JOB).bids.per_hour == 0.1
-    assert speed_history_of([*bids, run(2.0)], "vast", JOB).bids.per_hour == 2 / 40
+    assert speed_history_of([], "vast", JOB).preemptions_per_hour == 0.1
+    assert speed_history_of([*bids, run(2.0)], "vast", JOB).preemptions_per_hour == 2 / 40
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.fakes import FakeScreen
 from tests.jobs import command_job, train_job
 from tests.launcher.ledger.test_ledgers import RUN
+from tests.launcher.world import World
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import BoxStatus, Phase, Progress
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.job import Hold, JobSpec, Success
 from vastrun.launcher.flow import progress
-from vastrun.launcher.flow.pace import Pace, stages_left, work_of
-from vastrun.launcher.flow.run_state import DISPLAY_INTERVAL_S, ProgressDisplay
+from vastrun.launcher.flow.pace import Pace, stages_left
+from vastrun.launcher.flow.run_state import DISPLAY_INTERVAL_S, RunState
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.stage_config import StageConfig
 
@@ -151,7 +153,7 @@ def looks_at_stages() -> Iterator[tuple[float, int, float]]:
 def test_what_is_left_covers_all_stages_and_does_not_jump_where_a_slower_one_begins() -> None:
     pace, paces = Pace(), []
     for now, step, left_s in looks_at_stages():
-        pace.observe(work_of(STAGES, step), now, stages_left(STAGES, step))
+        pace.observe(program_of(STAGES).work_done(step), now, stages_left(STAGES, step))
         found = pace.left_s(510, now, stages_left(STAGES, step))
         if step > 20 and left_s > 0:
             assert found is not None
@@ -164,9 +166,9 @@ def test_what_is_left_covers_all_stages_and_does_not_jump_where_a_slower_one_beg
 
 
 def test_the_work_of_a_single_stage_is_its_steps() -> None:
-    assert [work_of(TRAINER, step) for step in (0, 7)] == [0, 7]
-    assert work_of(SILENT, 7) == 7
-    assert [work_of(STAGES, step) for step in (0, 510)] == [0, 510]
+    assert [program_of(TRAINER).work_done(step) for step in (0, 7)] == [0, 7]
+    assert program_of(SILENT).work_done(7) == 7
+    assert [program_of(STAGES).work_done(step) for step in (0, 510)] == [0, 510]
 
 
 def test_where_nothing_moves_the_next_step_is_always_still_to_come() -> None:
@@ -323,9 +325,13 @@ def test_a_log_is_split_after_the_last_line_of_the_steps_before(text: str, step:
         (Phase.COLLECT, 0.0, True),
     ],
 )
-def test_the_same_progress_is_shown_again_after_a_while(phase: Phase, later_s: float, due: bool) -> None:
-    display = ProgressDisplay(FakeScreen())
-    assert display.is_due(Phase.TRAIN, None, 100.0)
-    display.show(replace(RUN, phase=Phase.TRAIN), Progress(), 0.0, 100.0)
-    assert display.is_due(phase, None, 100.0 + later_s) is due
-    assert display.is_due(phase, Progress(), 100.0 + later_s)
+def test_the_same_progress_is_shown_again(tmp_path: Path, phase: Phase, later_s: float, due: bool) -> None:
+    world = World(tmp_path)
+    state = RunState(replace(RUN, phase=Phase.TRAIN), SILENT, world.services())
+    state.show()
+    world.clock.sleep(later_s)
+    state.run = replace(state.run, phase=phase)
+    state.show()
+    assert len(world.screen.shown) == 1 + due
+    state.show(Progress())
+    assert len(world.screen.shown) == 2 + due

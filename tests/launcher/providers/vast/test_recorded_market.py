@@ -12,13 +12,13 @@ from tests.launcher.providers.vast.recorded_market import recorded_offers, whole
 from tests.launcher.providers.vast.recorded_offers import JOBS, OFFERS, RecordedOffer
 from tests.launcher.providers.vast.rows import LOCK, NOW
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
-from vastrun.launcher.decisions.history import BidHistory, SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 ON_DEMAND, BIDS = recorded_offers(), recorded_offers(bid=True)
-OFTEN, RARELY = (SpeedHistory(bids=BidHistory(hours=hours, preemptions=99)) for hours in (90.0, 9e4))
+OFTEN, RARELY = (SpeedHistory(preemptions_per_hour=100 / (hours + 10)) for hours in (90.0, 9e4))
 
 
 def job(name: str, gpus: int) -> JobSpec:

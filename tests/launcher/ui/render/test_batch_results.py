@@ -21,7 +21,6 @@ from vastrun.launcher.ui.render.batch_results import (
     results_csv,
     results_text,
     value_forms,
-    values_column,
 )
 from vastrun.launcher.ui.render.table import csv_cell, table
 
@@ -72,15 +71,15 @@ def test_no_table_is_wider_than_asked_for(width: int) -> None:
 
 
 def test_of_points_that_do_not_differ_all_values_are_shown() -> None:
-    assert values_column([{"lr": 1}], [{"lr": 1}]) == ["lr=1"]
-    assert values_column([{"lr": 1}] * 2, [{"lr": 1}] * 2) == ["lr=1", "lr=1"]
+    assert value_forms([{"lr": 1}], [{"lr": 1}])[1] == ["lr=1"]
+    assert value_forms([{"lr": 1}] * 2, [{"lr": 1}] * 2)[1] == ["lr=1", "lr=1"]
     assert common_values([]) == {}
 
 
 def test_values_of_another_type_or_a_key_that_some_lack_are_a_difference() -> None:
     points = [{"a": 1, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
     assert common_values(points) == {}
-    assert values_column(points, points) == ["a=1 b=2", "a=true b=2", "a=1"]
+    assert value_forms(points, points)[1] == ["a=1 b=2", "a=true b=2", "a=1"]
 
 
 def row(name: str, run: Run | None = None) -> PointResult:
