@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.api.drivers import BACKGROUND, Claim, DriverFolder, Target, error_line, take_secrets
+from vastrun.launcher.api.drivers import BACKGROUND, DriverFolder, Target, error_line, take_secrets
 from vastrun.launcher.api.runs import find_open_target
 from vastrun.launcher.api.session import silent
 from vastrun.launcher.app import App
@@ -83,19 +83,23 @@ def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return the exit code."""
     kind, name, *options = arguments
     target, app = Target("batch" if kind == "batch" else "run", name), App(os.environ)
-    app.accept_secrets(take_secrets())
+    app.commands().take_over(take_secrets())
+    interrupts = app.interrupts(views=BACKGROUND in options)
     if BACKGROUND in options:
         assert app.drivers is not None
         folder = DriverFolder(app.drivers)
         log = BoundedLog(folder.log(target))
         screen = partial(EventScreen, log, TerminalCapabilities(live=False, color=False), now=app.now)
+        app = app.with_changes(screens=PlainScreens(screen))
         try:
-            with folder.claim(target) as claim:
-                return _claimed(app.with_changes(screens=PlainScreens(screen)), folder, target, claim)
+            with folder.claim(target), interrupts.listening():
+                _drive(app, interrupts, folder, target)
         except HeldError as error:
             log.write(str(error))
-            return 0
-    interrupts = app.interrupts()
+        except VastrunError as error:
+            app.plain_screen().note(f"giving up: {error}")
+            return error.exit_code
+        return 0
     try:
         with interrupts.listening():
             drive(silent(app), interrupts, target)
@@ -120,24 +124,6 @@ def drive(app: App, interrupts: Interrupts, target: Target, screen: BatchScreen 
         last = attempts.resume(run, None)
         settle_bills(app, run.provider)
     return last.phase is Phase.ENDED
-
-
-def _claimed(app: App, folder: DriverFolder, target: Target, claim: Claim) -> int:
-    """Drive the target; return the exit code, and record the reason of a failure."""
-    interrupts = app.interrupts(views=True)
-    try:
-        with interrupts.listening():
-            _drive(app, interrupts, folder, target)
-    except HeldError:
-        raise
-    except VastrunError as error:
-        app.plain_screen().note(f"giving up: {error}")
-        claim.fail(error)
-        return error.exit_code
-    except BaseException as error:
-        claim.fail(error)
-        raise
-    return 0
 
 
 def _drive(app: App, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:

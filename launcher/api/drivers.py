@@ -223,17 +223,27 @@ class DriverFolder:
         self._record(target).unlink(missing_ok=True)
 
     @contextmanager
-    def claim(self, target: Target) -> Iterator[Claim]:
-        """Lock the target's record, as its driver. Raises HeldError if another driver is alive."""
+    def claim(self, target: Target) -> Iterator[None]:
+        """Lock the target's record, as its driver, and record the error that ends it.
+
+        Raises HeldError if another driver is alive.
+        """
         with self._record(target).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HeldError(f"{target.name} has a background driver already") from None
             record = DriverRecord(kind=target.kind, name=target.name, pid=os.getpid(), folder=str(Path.cwd()))
-            claim = Claim(file, record)
-            claim.write()
-            yield claim
+            _overwrite(file, record)
+            try:
+                yield
+            except HeldError:  # another launcher does the work
+                raise
+            except BaseException as error:
+                text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
+                with suppress(OSError):  # the log has it, too
+                    _overwrite(file, replace(record, error=text))
+                raise
 
     def start(
         self,
@@ -290,22 +300,8 @@ class DriverFolder:
                 path.unlink(missing_ok=True)
 
 
-class Claim:
-    """The locked record of a running driver."""
-
-    def __init__(self, file: IO[str], record: DriverRecord) -> None:
-        self._file, self._record = file, record
-
-    def write(self) -> None:
-        """Overwrite the record in its file."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(asdict(self._record)))
-        self._file.flush()
-
-    def fail(self, error: BaseException) -> None:
-        """Record why the driver gives up."""
-        text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
-        self._record = replace(self._record, error=text)
-        with suppress(OSError):  # the log has it, too
-            self.write()
+def _overwrite(file: IO[str], record: DriverRecord) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(json.dumps(asdict(record)))
+    file.flush()

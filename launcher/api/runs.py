@@ -92,7 +92,7 @@ class RunHandle:
         """
         run = self._newest()
         feed = feed_of(run, self._session.ledger, self._session.app.provider(run.provider))
-        choice, clock = LogFilter(rank=rank), self._session.app.clock()
+        choice, clock = LogFilter(rank=rank), self._session.app.interrupts()
 
         def sleep(seconds: float) -> None:
             self._launcher_has_ended(self._attempts())
@@ -245,7 +245,13 @@ def is_driven(ledger: Ledger, target: Target) -> bool:
 
 
 def start_run(
-    attempts: Attempts, spec: JobSpec, *, provider: str, run_id: str, out: Path | None, parent: Run | None
+    attempts: Attempts,
+    spec: JobSpec,
+    *,
+    provider: str,
+    run_id: str,
+    out: Path | None,
+    parent: Run | None = None,
 ) -> Run:
     """Write a run into the ledger, with its outputs in `out` or in `runs/RUN`. Raises as `start`."""
     folder = str((out or Path("runs") / run_id).resolve())

@@ -54,7 +54,7 @@ class ApiSession:
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless this session has one running."""
-        secrets = self.app.printed_secrets()
+        secrets = self.app.commands().hand_over()
         with self._lock:
             # Poll all of them, so that none stays a zombie.
             alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
@@ -72,7 +72,7 @@ class ApiSession:
 
     def wait(self, poll: Callable[[], _T | None], timeout: float | None, what: str) -> _T:
         """Call `poll` repeatedly until it returns a result. Raises TimeoutError after `timeout` seconds."""
-        clock = self.app.clock()
+        clock = self.app.interrupts()
         until = None if timeout is None else clock.now() + timeout
         while True:
             found = poll()

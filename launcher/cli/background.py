@@ -8,11 +8,11 @@ from pathlib import Path
 from vastrun.launcher.api.drivers import DriverFolder, Target
 from vastrun.launcher.api.runs import find_open_target, is_driven
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note
 from vastrun.launcher.commands.chains import pushed_url
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.errors import HeldError, VastrunError
+from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
 from vastrun.launcher.ledger.presence import KilledLauncher
 from vastrun.launcher.ui.render.amounts import moment, rough
@@ -50,15 +50,6 @@ def hand_over_run(app: App, run: Run) -> str:
     )
 
 
-def check_unused(app: App, run: Run) -> None:
-    """Raise HeldError if another launcher drives the run."""
-    driver = app.ledger().driver(run.id)
-    if driver is not None:
-        raise HeldError(
-            f"{run.id} is driven by another launcher: {driver.who}", hint=f"vastrun attach {run.id}"
-        )
-
-
 def hand_over_batch(app: App, name: str) -> str:
     """Start a background driver for a batch; return as `hand_over_run`."""
     target = Target("batch", name)
@@ -78,7 +69,10 @@ def start_driver(app: App, path: Path, target: Target) -> str:
     folder = DriverFolder(path)
     ledger = app.ledger()
     pid = folder.start(
-        target, holds=lambda: is_driven(ledger, target), wait=app.clock().sleep, secrets=app.printed_secrets()
+        target,
+        holds=lambda: is_driven(ledger, target),
+        wait=app.interrupts().sleep,
+        secrets=app.commands().hand_over(),
     )
     return f"process {pid}, log {folder.log(target)}"
 
@@ -97,15 +91,11 @@ def replace_dead_drivers(app: App) -> None:
         elif is_driven(app.ledger(), target):
             continue
         elif record.error:
-            say(f"the background driver of {target.name} gave up: {record.error}", err=True)
-            say(f"try:   {target.resume_command} -d", err=True)
+            note(f"the background driver of {target.name} gave up: {record.error}")
+            note(f"try:   {target.resume_command} -d")
         else:
-            assert app.drivers is not None
             gone = f"the background driver of {target.name} (process {record.pid}) is gone"
-            try:
-                say(f"{gone}; another one replaces it: {start_driver(app, app.drivers, target)}", err=True)
-            except VastrunError as error:  # the user's own command must still run
-                say(f"{gone}, and cannot be replaced: {error}", err=True)
+            _continue(app, target, f"{gone}; another one replaces it")
 
 
 def continue_killed(app: App, killed: Sequence[KilledLauncher]) -> None:
@@ -120,28 +110,28 @@ def continue_killed(app: App, killed: Sequence[KilledLauncher]) -> None:
         for target in sorted(targets, key=lambda target: target.name):
             if find_open_target(app.driver_ledger(), target, app.now()) is None or is_driven(ledger, target):
                 continue
-            say(
+            note(
                 f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "
-                "kernel: this computer ran out of memory",
-                err=True,
+                "kernel: this computer ran out of memory"
             )
-            _continue(app, target)
+            _continue(app, target, "a background driver continues it")
         app.presence.forget(launcher)
 
 
-def _continue(app: App, target: Target) -> None:
-    if app.drivers is None:
-        say(f"try:   {target.resume_command}", err=True)
-        return
+def _continue(app: App, target: Target, what: str) -> None:
+    """Start a background driver, and say `what` it does; the user's own command must run without one, too."""
     try:
-        say(f"a background driver continues it: {start_driver(app, app.drivers, target)}", err=True)
-    except VastrunError as error:  # the user's own command must still run
-        say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
+        if app.drivers is not None:
+            note(f"{what}: {start_driver(app, app.drivers, target)}")
+            return
+    except VastrunError as error:
+        note(str(error))
+    note(f"try:   {target.resume_command}")
 
 
 def _is_served(app: App, target: Target) -> bool:
     """Return whether a server of the team claims the run within `_SERVER_WAIT_S`."""
-    ledger, clock = app.ledger(), app.clock()
+    ledger, clock = app.ledger(), app.interrupts()
     until = clock.now() + _SERVER_WAIT_S
     while clock.now() < until:
         if is_driven(ledger, target):

@@ -8,12 +8,11 @@ import click
 
 from vastrun.launcher.api.runs import request_end
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.background import check_unused, hand_over_run
+from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.job_files import note_changed_code
 from vastrun.launcher.cli.launch import drive_to_end, show_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, seconds, the_run
-from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.cli.output import note
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ui.interrupts import answer_text
@@ -30,10 +29,22 @@ def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
     run = the_run(app, run_name)
     if run.phase is not Phase.ENDED:
         note_changed_code(app, run.id, run.spec_json)
-    code = drive_to_end(
-        app, lambda a: a.drive_or_follow(run), began=run.created_at, as_json=as_json, views=True
+    ctx.exit(_drive_or_follow(app, run, as_json=as_json, first=UserRequest.NONE))
+
+
+def _drive_or_follow(
+    app: App, run: Run, *, as_json: bool, first: UserRequest = UserRequest.DETACH, until: float | None = None
+) -> int:
+    """Follow the run to its end, or drive it; return the exit code. Options as `drive_to_end`."""
+    return drive_to_end(
+        app,
+        lambda attempts: attempts.drive_or_follow(run),
+        began=run.created_at,
+        as_json=as_json,
+        first=first,
+        until=until,
+        views=True,
     )
-    ctx.exit(code)
 
 
 @click.command("wait")
@@ -51,16 +62,7 @@ def wait_command(ctx: click.Context, run_name: str, timeout: float | None, as_js
     app: App = ctx.obj
     run = the_run(app, run_name)
     until = None if timeout is None else app.now() + timeout
-    code = drive_to_end(
-        app,
-        lambda attempts: attempts.drive_or_follow(run),
-        began=run.created_at,
-        as_json=as_json,
-        first=UserRequest.DETACH,
-        until=until,
-        views=True,
-    )
-    ctx.exit(code)
+    ctx.exit(_drive_or_follow(app, run, as_json=as_json, until=until))
 
 
 @click.command("stop")
@@ -79,15 +81,8 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
     app: App = ctx.obj
     run = the_run(app, run_name)
     request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
-    say(answer_text(UserRequest.DESTROY if at_once else UserRequest.STOP, run.phase), err=True)
-    code = drive_to_end(
-        app,
-        lambda attempts: attempts.drive_or_follow(run),
-        began=run.created_at,
-        as_json=as_json,
-        first=UserRequest.DETACH,
-        views=True,
-    )
+    note(answer_text(UserRequest.DESTROY if at_once else UserRequest.STOP, run.phase))
+    code = _drive_or_follow(app, run, as_json=as_json)
     ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
@@ -111,13 +106,10 @@ def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: 
     if detach:
         if out is not None:
             raise click.UsageError("--out and --detach exclude each other")
-        check_unused(app, run)
         if notice := hand_over_run(app, run):
             show_end(app, run, as_json=as_json)
-            say(f"\n{notice}", err=True)
+            note(f"\n{notice}")
             return
-
-    def work(attempts: Attempts) -> Run:
-        return attempts.resume(run, None if out is None else str(out.resolve()))
-
-    ctx.exit(drive_to_end(app, work, began=run.created_at, as_json=as_json))
+    folder = None if out is None else str(out.resolve())
+    code = drive_to_end(app, lambda a: a.resume(run, folder), began=run.created_at, as_json=as_json)
+    ctx.exit(code)

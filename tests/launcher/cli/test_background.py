@@ -1,6 +1,7 @@
 """Runs that are left to the background, as far as no process is started, and how `status` shows them."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,9 @@ def dead_driver(terminal: Terminal, error: Exception | None = None) -> DriverFol
     """The folder with the record of a driver that died, or gave up."""
     folder = terminal.folder / "drivers"
     folder.mkdir()
-    with DriverFolder(folder).claim(Target("run", run_of(terminal).id)) as claim:
+    with suppress(AuthError), DriverFolder(folder).claim(Target("run", run_of(terminal).id)):
         if error is not None:
-            claim.fail(error)
+            raise error
     return DriverFolder(folder)
 
 
