@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vastrun.launcher.api import jobs, runs
-from vastrun.launcher.api.batches import BatchHandle
+from vastrun.launcher.api.batches import BatchHandle, plan_batch
 from vastrun.launcher.api.drivers import StartDriver, Target
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
-from vastrun.launcher.batch.search import first_points
+from vastrun.launcher.batch.plan import check_can_start, submit_plan
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MAX_POINTS, sweep_name
 from vastrun.launcher.core.errors import UsageError
@@ -218,19 +216,9 @@ class Client:
         self, loaded: LoadedBatch, source: jobs.JobText, provider: str, out: str | os.PathLike[str] | None
     ) -> BatchHandle:
         app, ledger = self._session.app, self._session.ledger
-        loaded = rename_for_job(ledger, loaded)
-        spec = loaded.spec
         with jobs.name_in_errors(source):
-            points = first_points(spec, loaded.points, loaded.search)
-            job = read_job(points[0].spec_json)
-            packer = app.packer(NOTHING)
-            jobs.check_upload(packer, job, source.folder)
-            jobs.check_values_used(job, loaded.unmentioned)
-            points, search = pack_code(points, loaded.search, packer)
-            now = app.now()
-            market, budgets = app.shared_provider(provider), app.budgets(now)
-            plan = price(spec, points, market, ledger, now, search, budgets)
-        folder = Path(out or Path("batches") / spec.name).resolve()
+            plan = plan_batch(app, loaded, source.folder, provider)
+        folder = Path(out or Path("batches") / plan.spec.name).resolve()
         check_can_start(ledger, plan, folder)
         batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
         if not ledger.batches.is_driven(batch.name):

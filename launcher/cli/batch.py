@@ -14,7 +14,7 @@ from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli import batch_submit
 from vastrun.launcher.cli.background import replace_dead_drivers
 from vastrun.launcher.cli.options import json_option, plain_option
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import note, show, width
 from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
@@ -154,13 +154,13 @@ def stop_command(ctx: click.Context, name: str) -> None:
     app: App = ctx.obj
     ledger = app.ledger()
     asked = request_stop(ledger, name)
-    say(f"asked {how_many(asked, 'run')} of {name} to stop", err=True)
+    note(f"asked {how_many(asked, 'run')} of {name} to stop")
     if asked and not ledger.batches.is_driven(name):
-        say("no launcher drives the batch; stopping its runs from here", err=True)
+        note("no launcher drives the batch; stopping its runs from here")
         try:
             code = batch_submit.drive(app, name, as_json=False)
         except HeldError as held:  # another launcher has started since, and obeys the request
-            say(f"{held}; it stops the runs", err=True)
+            note(f"{held}; it stops the runs")
         else:
             ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
@@ -199,5 +199,5 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     """
     app: App = ctx.obj
     count = retry_points(app.driver_ledger(), name, cause)
-    say(f"retrying {how_many(count, 'point')} of {name}", err=True)
+    note(f"retrying {how_many(count, 'point')} of {name}")
     ctx.exit(batch_submit.drive(app, name, as_json=as_json))
