@@ -17,9 +17,10 @@ import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.bundle.archive import Archive
+from vastrun.launcher.cli.doctor import findings_of
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
+from vastrun.launcher.commands.doctor import Finding
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
@@ -77,14 +78,6 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
-    setup = CheckedSetup(
-        state=app.state,
-        python=app.python,
-        ledger=app.ledger,
-        provider=app.provider,
-        chosen=run.provider,
-        now=app.now,
-    )
     parts = write_report(
         file,
         run,
@@ -92,7 +85,7 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
         app.now(),
         private=_private(app, run),
         versions=versions,
-        findings=list(examine(setup)),
+        findings=list(findings_of(app, run.provider)),
     )
     rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
     listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -27,17 +27,8 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     With a key for Vast, its search is checked too, free of charge.
     """
     provider_class(provider)  # an unknown name is a usage error, not a finding
-    app: App = ctx.obj
-    setup = CheckedSetup(
-        state=app.state,
-        python=app.python,
-        ledger=app.ledger,
-        provider=app.provider,
-        chosen=provider,
-        now=app.now,
-    )
     findings = []
-    for finding in examine(setup):
+    for finding in findings_of(ctx.obj, provider):
         findings.append(finding)
         if not as_json:
             line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
@@ -47,6 +38,20 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     if as_json:
         say(to_text(Findings(healthy=healthy, findings=findings)))
     ctx.exit(int(not healthy))
+
+
+def findings_of(app: App, provider: str) -> Iterator[Finding]:
+    """Yield the findings about this computer and its providers, of which this one must work."""
+    return examine(
+        CheckedSetup(
+            state=app.state,
+            python=app.python,
+            ledger=app.ledger,
+            provider=app.provider,
+            chosen=provider,
+            now=app.now,
+        )
+    )
 
 
 class Findings(Document):

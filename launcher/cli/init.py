@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from vastrun.launcher.bundle.checkout import code_of
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, kind_job, program_job
 from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
 from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
@@ -72,12 +72,11 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
         what = "the onboard trainer; name a script to run your own program"
     else:
         what = one_line(program.path)
-    say(
+    note(
         f"wrote {job}: {what}\n"
         f"read it, then see here what it does and writes: vastrun rehearse {job}\n"
         f"the same without a GPU:                         vastrun rehearse {job} --set resources.gpus=0\n"
-        f"show offers and costs:                          vastrun plan {job} --provider vast",
-        err=True,
+        f"show offers and costs:                          vastrun plan {job} --provider vast"
     )
     say(str(output))
 

@@ -15,7 +15,7 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.cli.output import note, say, set_error_job_file
+from vastrun.launcher.cli.output import note, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
@@ -100,7 +100,7 @@ def resolve_auto(app: App, spec: JobSpec) -> JobSpec:
 def print_warnings(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print warnings about valid values of the job that are probably mistakes."""
     for text in job_warnings(spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER):
-        say(f"warning: {text}", err=True)
+        note(f"warning: {text}")
 
 
 def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.output import note, show
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
 from vastrun.launcher.commands.rehearse import (
@@ -33,7 +33,6 @@ from vastrun.launcher.commands.rehearse import (
 )
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Origin, Phase, Run, StepEnd, Verdict
-from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.gpus import nearest_names
 from vastrun.launcher.core.job import JobSpec
@@ -169,7 +168,7 @@ def command(
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
-        say(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1", err=True)
+        note(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1")
     ctx.exit(_exit_code(performed))
 
 
@@ -303,7 +302,7 @@ class RehearsalDocument(Document):
     """A rehearsal of the steps of a job on this computer."""
 
     steps: Sequence[StepEnd]
-    verdict: RunVerdict | None
+    verdict: Verdict | None
     assessment: RunAssessment | None
     scores: Mapping[str, float]
     folder: str

@@ -11,7 +11,7 @@ import click
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import batch_report_of, results_of, states_in
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
-from vastrun.launcher.cli.output import say, set_error_run, show, width
+from vastrun.launcher.cli.output import note, set_error_run, show, width
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.report import comparison_of, report_of
 from vastrun.launcher.core import Run
@@ -71,7 +71,7 @@ def report_command(app: App, name: str, opens: bool, output: Path | None, as_jso
         write_file(file, content)
     show(ReportFile(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not app.browse(file.resolve().as_uri()):
-        say(f"cannot find a browser; open {file} in one", err=True)
+        note(f"cannot find a browser; open {file} in one")
 
 
 def _run_named(app: App, name: str) -> Run | None:

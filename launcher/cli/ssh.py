@@ -15,7 +15,7 @@ import click
 from vastrun.contract import layout
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, signed_run
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError, VastrunError
 from vastrun.launcher.core.labels import LABEL_PREFIX
@@ -70,9 +70,9 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
     with _remote(run, app.provider(run.provider)) as remote:
         program = remote.tunnel(port, here)
     if program is None:
-        say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
+        note(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here")
         return
-    say(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it", err=True)
+    note(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it")
     ctx.exit(run_program(program))
 
 
@@ -122,10 +122,10 @@ def _write(ledger: Ledger, config: UserSshConfig, run: Run, host: str, access: S
     removed = [name for name in config.remove_stale(has_ended) if name != host]
     gone = f"; removed {', '.join(removed)}" if removed else ""
     folder, outputs = one_line(access.folder), f"{host}:{one_line(access.folder)}/{layout.OUTPUTS}/"
-    say(f"wrote {path}{gone}", err=True)
-    say(f"shell:    ssh {host}", err=True)
-    say(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}", err=True)
-    say(f"files:    rsync -a {shlex.quote(outputs)} outputs/", err=True)
+    note(f"wrote {path}{gone}")
+    note(f"shell:    ssh {host}")
+    note(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}")
+    note(f"files:    rsync -a {shlex.quote(outputs)} outputs/")
 
 
 def node_row(run: Run, ledger: Ledger, node: int) -> Run:
