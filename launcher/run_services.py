@@ -52,7 +52,12 @@ def attempts_of(
         made = services_of(app, provider, requests, screen, origin, notifier)
         return replace(made, active_runs=runs_at_once)
 
-    return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
+    def record(run: Run, services: Services) -> AbstractContextManager[Services]:
+        from vastrun.launcher.transcript import recorded
+
+        return recorded(run, services, app.secrets(), guard_gap_s=lambda: app.guard.longest_gap_s)
+
+    return Attempts(services_for=make_services, new_id=app.new_id, recorded=record)
 
 
 @contextmanager
@@ -93,13 +98,6 @@ def settle_bills(app: App, provider: str) -> None:
     from vastrun.launcher.cost.statement import settle_due  # at the end of a command
 
     settle_due(app.driver_ledger(), provider, app.provider(provider), app.who(), app.now())
-
-
-def _recorded(app: App, run: Run, services: Services) -> AbstractContextManager[Services]:
-    """Return the services that drive the run, recorded in its transcript."""
-    from vastrun.launcher.transcript import recorded
-
-    return recorded(run, services, app.secrets(), guard_gap_s=partial(getattr, app.guard, "longest_gap_s"))
 
 
 def services_of(

@@ -53,17 +53,15 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
         # Files of this computer are measured anew: a launch sends what is there then.
         data = [file if file.url else replace(file, sha256=None, size=None) for file in job.data]
         values = asdict(replace(job, data=tuple(data)))
-        return JobText(
-            text=json.dumps({field.name: values[field.name] for field in job_fields(job)}),
-            name=what,
-            folder=Path.cwd(),
-        )
-    if isinstance(job, Mapping):
-        return JobText(text=to_yaml(job, what), name=what, folder=Path.cwd())
-    if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
-        return JobText(text=job, name=what, folder=Path.cwd())
-    path = file_or_example(Path(job))
-    return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
+        text = json.dumps({field.name: values[field.name] for field in job_fields(job)})
+    elif isinstance(job, Mapping):
+        text = to_yaml(job, what)
+    elif isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
+        text = job
+    else:
+        path = file_or_example(Path(job))
+        return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
+    return JobText(text=text, name=what, folder=Path.cwd())
 
 
 def load(

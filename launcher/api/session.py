@@ -85,9 +85,15 @@ class ApiSession:
 
     def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: object) -> _T:
         """Wait as `wait`, with the text of `shown` on stderr meanwhile."""
-        display = ProgressLine(shown, sys.stderr)
+        display = ProgressLine(shown, sys.stderr, self.now)
+
+        def poll_and_show() -> _T | None:
+            found = poll()
+            display.refresh(at_once=found is not None)
+            return found
+
         try:
-            return self.wait(refreshed(poll, display, self.now), timeout, what)
+            return self.wait(poll_and_show, timeout, what)
         finally:
             display.close()
 
@@ -109,15 +115,17 @@ class _NullStream(io.TextIOBase):
 class ProgressLine:
     """One line of stderr, replaced in place in a terminal; elsewhere a new line when it has changed."""
 
-    def __init__(self, shown: object, stream: TextIO) -> None:
+    def __init__(self, shown: object, stream: TextIO, now: Callable[[], float]) -> None:
         """`shown`: its text is the progress, without control characters."""
-        self._shown, self._stream, self._is_live = shown, stream, stream.isatty()
-        self._last = ""
-        self.interval_s = 1.0 if self._is_live else 30.0  # lines in a file cannot be replaced
+        self._shown, self._stream, self._is_live, self._now = shown, stream, stream.isatty(), now
+        self._last, self._at = "", float("-inf")
 
-    def refresh(self) -> None:
-        """Print the line."""
-        line = str(self._shown)
+    def refresh(self, *, at_once: bool) -> None:
+        """Print the line, if the last one was a while ago."""
+        interval_s = 1.0 if self._is_live else 30.0  # lines in a file cannot be replaced
+        if not at_once and self._now() - self._at < interval_s:
+            return
+        line, self._at = str(self._shown), self._now()
         if self._is_live:
             self._stream.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         elif line != self._last:
@@ -130,20 +138,3 @@ class ProgressLine:
         if self._is_live and self._last:
             self._stream.write("\n")
             self._stream.flush()
-
-
-def refreshed(
-    poll: Callable[[], _T | None], display: ProgressLine, now: Callable[[], float]
-) -> Callable[[], _T | None]:
-    """Return `poll` with a refresh of the display at intervals, and once the result is there."""
-    refreshed_at = float("-inf")
-
-    def poll_and_show() -> _T | None:
-        nonlocal refreshed_at
-        found = poll()
-        if found is not None or now() - refreshed_at >= display.interval_s:
-            refreshed_at = now()
-            display.refresh()
-        return found
-
-    return poll_and_show

@@ -77,11 +77,9 @@ reuse_option = click.option(
 
 
 @click.command("submit")
-@click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
+@click.argument("batch_file", metavar="BATCH.yaml", type=options.PATH)
 @options.provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
-)
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [batches/BATCH].")
 @early_stop_option
 @detach_option
 @dry_run_option
@@ -300,7 +298,7 @@ def hint_for_sweep(hint: str) -> str:
 
 
 @click.command("sweep")
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("job_file", metavar="JOB.yaml", type=options.PATH)
 @click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
 @options.provider_option
 @click.option("--usd", type=click.FloatRange(0, min_open=True), help="Budget of all runs together.")
@@ -332,9 +330,7 @@ def hint_for_sweep(hint: str) -> str:
 @options.set_option
 @reuse_option
 @click.option("--name", help="Name of the batch [JOB-sweep].")
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/NAME]."
-)
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [batches/NAME].")
 @detach_option
 @dry_run_option
 @options.yes_option

@@ -18,7 +18,7 @@ import click
 from vastrun.launcher.app import App
 from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.cli.doctor import findings_of
-from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.options import FILE, json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.doctor import Finding
 from vastrun.launcher.commands.explanation import explain
@@ -57,12 +57,7 @@ class BugReport(Document):
 
 @click.command("bugreport")
 @run_argument
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write [bugreport-RUN.tar.gz].",
-)
+@click.option("--output", metavar="FILE", type=FILE, help="File to write [bugreport-RUN.tar.gz].")
 @json_option
 @click.pass_obj
 def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None:

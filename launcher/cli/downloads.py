@@ -11,7 +11,7 @@ import click
 
 from vastrun.contract.errors import how_many
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.options import json_option, run_argument, signed_run
+from vastrun.launcher.cli.options import PATH, json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.config import read_job
@@ -42,7 +42,7 @@ class PullDocument(Document):
 @click.command("pull")
 @run_argument
 @click.argument("path", required=False)
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
+@click.option("--out", metavar="DIR", type=PATH, help="Download into another folder.")
 @json_option
 @click.pass_obj
 def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
@@ -93,13 +93,7 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 
 @click.command("export")
 @run_argument
-@click.option(
-    "--to",
-    metavar="FILE",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File to write: .pt or .safetensors.",
-)
+@click.option("--to", metavar="FILE", required=True, type=PATH, help="File to write: .pt or .safetensors.")
 @click.option(
     "--checkpoint",
     metavar="WHICH",

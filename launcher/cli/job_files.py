@@ -40,8 +40,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
     """
     typed, path = path, jobs.file_or_example(path, note)
     set_error_job_file(path)
-    spec = _load(jobs.read_source(path), str(path), path.resolve().parent, sets, by)
-    return replace(spec, job_file=str(typed))
+    return replace(_load(jobs.source_of(path), sets, by), job_file=str(typed))
 
 
 def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
@@ -50,9 +49,8 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     Raises JobFileError; UsageError as `first_attempt_of`.
     """
     first = read_job(first_attempt_of(run).spec_json)
-    source = jobs.source_of(first)
-    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
-    return replace(spec, job_file=first.job_file)
+    source = replace(jobs.source_of(first), name=f"the job of {run.id}")
+    return replace(_load(source, sets, by), job_file=first.job_file)
 
 
 def first_attempt_of(run: Run) -> Run:
@@ -70,12 +68,9 @@ def first_attempt_of(run: Run) -> Run:
     return oldest
 
 
-def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
-    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
-
+def _load(source: jobs.JobText, sets: tuple[str, ...], by: str | None) -> JobSpec:
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
-    app: App = click.get_current_context().obj
-    return load_job(text, source, overrides, str(folder), app.local_now())
+    return jobs.load(source, overrides, now=click.get_current_context().obj.local_now())
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:

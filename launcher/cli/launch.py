@@ -86,9 +86,7 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
 @options.by_option
 @options.tag_option
 @options.provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
-)
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [runs/RUN].")
 @click.option(
     "--from", "from_name", metavar="RUN", help="Continue from this run's checkpoint; JOB.yaml may be omitted."
 )

@@ -280,7 +280,7 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
     metavar="TIME",
     help="Release the machine after this idle time.",
 )
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for its log [runs/RUN].")
 @click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
 @options.yes_option
 @options.json_option

@@ -46,10 +46,9 @@ def _tags(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tup
 
 run_argument = click.argument("run_name", metavar="RUN", shell_complete=_complete_run)
 maybe_run_argument = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=_complete_run)
-job_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-maybe_job_argument = click.argument(
-    "job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path)
-)
+PATH, FILE = click.Path(path_type=Path), click.Path(path_type=Path, dir_okay=False)
+job_argument = click.argument("job_file", metavar="JOB.yaml", type=PATH)
+maybe_job_argument = click.argument("job_file", metavar="[JOB.yaml]", required=False, type=PATH)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 

@@ -14,7 +14,7 @@ from vastrun.contract.gpus import PEAKS
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
-from vastrun.launcher.cli.options import job_argument, json_option, set_option
+from vastrun.launcher.cli.options import PATH, job_argument, json_option, set_option
 from vastrun.launcher.cli.output import note, show
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
@@ -64,12 +64,7 @@ _ADVICE: Mapping[Answer, str] = {
 @job_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @set_option
-@click.option(
-    "--box",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Folder to run in; it is kept [in the cache folder].",
-)
+@click.option("--box", metavar="DIR", type=PATH, help="Folder to run in; it is kept [in the cache folder].")
 @click.option(
     "--gpu", "gpus", metavar="NAME", multiple=True, help="fit: only this GPU, for example 'RTX 4090'."
 )

@@ -10,7 +10,7 @@ import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import batch_report_of, results_of, states_in
-from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.options import FILE, json_option, run_argument, the_run
 from vastrun.launcher.cli.output import note, set_error_run, show, width
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.report import comparison_of, report_of
@@ -39,12 +39,7 @@ class ReportFile(Document):
 @click.command("report")
 @click.argument("name", metavar="RUN|BATCH")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help=f"File to write [{REPORT} in the outputs].",
-)
+@click.option("--output", metavar="FILE", type=FILE, help=f"File to write [{REPORT} in the outputs].")
 @json_option
 @click.pass_obj
 def report_command(app: App, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
@@ -185,11 +180,8 @@ def why_command(app: App, run_name: str, as_json: bool) -> None:
     For the name of a batch, show the causes of its failed points, with a run for each.
     """
     ledger = app.ledger()
-    try:
-        run = the_run(app, run_name)
-    except NoSuchRunError:
-        if all(batch.name != run_name for batch in ledger.batches.all()):
-            raise
+    run = _run_named(app, run_name)
+    if run is None:
         batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
         rows = results_of(states, batch.spec.objective, app.now())
         document = BatchExplanation.of(batch, states, rows)

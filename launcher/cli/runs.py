@@ -11,7 +11,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.job_files import note_changed_code
 from vastrun.launcher.cli.launch import drive_to_end, show_end
-from vastrun.launcher.cli.options import json_option, plain_option, run_argument, seconds, the_run
+from vastrun.launcher.cli.options import PATH, json_option, plain_option, run_argument, seconds, the_run
 from vastrun.launcher.cli.output import note
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
@@ -88,9 +88,7 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
 
 @click.command("resume")
 @run_argument
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
-)
+@click.option("--out", metavar="DIR", type=PATH, help="Download its outputs into another folder.")
 @click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
 @plain_option
 @json_option

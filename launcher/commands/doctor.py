@@ -85,11 +85,6 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
         yield _python(setup)
     for name in (*PROVIDERS, *plugin_names()):
         yield from _provider(setup, name, ledger)
-    yield Finding(
-        name="high ports",
-        health=Health.SKIP,
-        text="known only on a rented machine; where they are blocked, Vast's SSH proxy is used",
-    )
 
 
 def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
