@@ -16,6 +16,7 @@ from vastrun.contract import layout
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, signed_run
 from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.commands.nodes import node_row
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError, VastrunError
 from vastrun.launcher.core.labels import LABEL_PREFIX
@@ -126,17 +127,6 @@ def _write(ledger: Ledger, config: UserSshConfig, run: Run, host: str, access: S
     note(f"shell:    ssh {host}")
     note(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}")
     note(f"files:    rsync -a {shlex.quote(outputs)} outputs/")
-
-
-def node_row(run: Run, ledger: Ledger, node: int) -> Run:
-    """Return the row of the newest machine of that node. Raises UsageError when the run has no such node."""
-    rows = [run, *ledger.runs(leader=run.id)]
-    found = [row for row in rows if row.node == node]
-    if not found:
-        last = max(row.node for row in rows)
-        has = f"nodes 0 to {last}" if last else "one node, 0"
-        raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun status {run.id}")
-    return found[-1]
 
 
 def _no_server_error(run: Run, remote: Remote) -> UsageError:

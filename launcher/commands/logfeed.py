@@ -8,9 +8,9 @@ from contextlib import suppress
 from operator import itemgetter
 
 from vastrun.contract import layout
-from vastrun.launcher.commands.nodes import prefix_node
+from vastrun.launcher.commands.nodes import node_row, prefix_node
 from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.errors import ProviderError, UsageError
+from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
@@ -19,12 +19,9 @@ from vastrun.launcher.ports import Ledger, Provider, Remote
 
 def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = None) -> Feed:
     """Return the log of the run: of all its nodes, or of one. Raises UsageError where it has no such node."""
-    rows = [run, *ledger.runs(leader=run.id)]
-    if node is not None and node >= len(rows):
-        has = f"nodes 0 to {len(rows) - 1}" if len(rows) > 1 else "one node, 0"
-        raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun logs {run.id}")
+    rows = [run, *ledger.runs(leader=run.id)] if node is None else [node_row(run, ledger, node)]
     feeds = [LogFeed(row, ledger, provider) for row in rows]
-    return feeds[node or 0] if node is not None or len(feeds) == 1 else MergedFeed(feeds)
+    return feeds[0] if len(feeds) == 1 else MergedFeed(feeds)
 
 
 class MergedFeed:
