@@ -181,24 +181,16 @@ _WRITE_ONE = f"vastrun init train.py writes a job file for your program; an exam
 
 def suggest_files(path: Path) -> str:
     """Suggest the file with the most similar name, else the YAML files nearby, else how to write one."""
-    files = _yaml_files(path.parent if path.parent.is_dir() else Path())
+    folder = path.parent if path.parent.is_dir() else Path()
+    files = sorted(file for file in folder.glob("*.y*ml") if file.suffix in (".yaml", ".yml"))
     # An example needs no folder.
     known = [*files, *(Path(name) for name in _EXAMPLES if path.parent == Path())]
     stems = difflib.get_close_matches(path.stem, [file.stem for file in known], n=1)
     if stems:
         return next(file for file in known if file.stem in stems).as_posix()
-    if not files:
-        return _WRITE_ONE
-    more = f" and {len(files) - _MAX_SUGGESTIONS} more" if len(files) > _MAX_SUGGESTIONS else ""
-    are = "is" if len(files) == 1 else "are"
-    return f"there {are} {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}{more}"
-
-
-def _yaml_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
-    except OSError:
-        return []
+    return (
+        f"one of {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}" if files else _WRITE_ONE
+    )
 
 
 def check_values_used(spec: JobSpec, names: Collection[str]) -> None:
