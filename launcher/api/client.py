@@ -50,8 +50,7 @@ class Client:
         Raises the same errors as `launch`.
         """
         source = jobs.source_of(job)
-        spec = self._without_auto(source, jobs.load(source, set, now=self._now))
-        return self._plan(source, spec, provider)
+        return self._plan(source, jobs.load(source, set, now=self._now), provider)[1]
 
     def launch(
         self,
@@ -79,8 +78,7 @@ class Client:
         if continues is not None:
             name = continues.id if isinstance(continues, RunHandle) else continues
             parent = app.driver_ledger().get(find_run(app.ledger(), name).id)
-        spec = self._without_auto(source, spec)
-        self._plan(source, spec, provider, parent)
+        spec, _ = self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
         interrupts = app.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
@@ -147,10 +145,7 @@ class Client:
         runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
         on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
-        from vastrun.launcher.config.batch_file import (  # slow to import: pydantic, yaml
-            load_batch,
-            load_sweep,
-        )
+        from vastrun.launcher.config.batch_file import load_batch, load_sweep  # slow to import
 
         source = jobs.source_of(job)
         batch = {
@@ -192,17 +187,16 @@ class Client:
     def _now(self) -> datetime:
         return self._session.app.local_now()
 
-    def _without_auto(self, source: jobs.JobText, spec: JobSpec) -> JobSpec:
-        """Return the job with a number in place of `auto`."""
-        with jobs.name_in_errors(source):
-            return resolve_auto(spec, self._session.app.estimator())[0]
-
     def _plan(
         self, source: jobs.JobText, spec: JobSpec, provider: str, parent: Run | None = None
-    ) -> LaunchPlan:
-        """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
+    ) -> tuple[JobSpec, LaunchPlan]:
+        """Return the job with a number in place of `auto`, and its plan.
+
+        Raises if it cannot be uploaded, rented or paid.
+        """
         app = self._session.app
         with jobs.name_in_errors(source):
+            spec, _ = resolve_auto(spec, app.estimator())
             spec = jobs.check_upload(app.packer(NOTHING), spec, source.folder)
             ledger, market = self._session.ledger, app.provider(provider)
             try_model(app.estimator(), spec, free=market.free)
@@ -210,7 +204,7 @@ class Client:
             plan = plan_of(spec, market, ledger, now, app.budgets(now), parent)
             if plan.refusals:
                 raise plan.refusals[0]
-            return plan
+            return spec, plan
 
     def _submit(
         self, loaded: LoadedBatch, source: jobs.JobText, provider: str, out: str | os.PathLike[str] | None
