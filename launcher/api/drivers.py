@@ -255,11 +255,21 @@ class DriverFolder:
     ) -> int:
         """Start a driver, wait until it `holds` the target or has ended, and return its process id.
 
-        `secrets`: what it gets to keep in its memory.
+        It starts in the folder of its predecessor. `secrets`: what it gets to keep in its memory.
         Raises VastrunError if it ended with an error.
         """
-        process = self._spawn(target, secrets)
-        waited_s = 0.0
+        former, waited_s = self.find(target), 0.0
+        folder = former.folder if former is not None and Path(former.folder).is_dir() else None
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._prune()
+            with self.log(target).open("ab") as output:
+                process = _spawn(target, secrets, output, output, BACKGROUND, folder=folder)
+        except OSError as error:
+            raise StorageError(
+                f"cannot start a background driver for {target.name}: {error.strerror or error}",
+                hint=target.resume_command,
+            ) from error
         while process.poll() is None and waited_s < START_TIMEOUT_S:
             if self.is_alive(target) and holds():
                 break
@@ -275,21 +285,6 @@ class DriverFolder:
 
     def _record(self, target: Target) -> Path:
         return self._path / f"{target.kind}-{target.name}.json"
-
-    def _spawn(self, target: Target, secrets: bytes) -> subprocess.Popen[bytes]:
-        """Start the process in the folder of its predecessor."""
-        former = self.find(target)
-        folder = former.folder if former is not None and Path(former.folder).is_dir() else None
-        try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._prune()
-            with self.log(target).open("ab") as output:
-                return _spawn(target, secrets, output, output, BACKGROUND, folder=folder)
-        except OSError as error:
-            raise StorageError(
-                f"cannot start a background driver for {target.name}: {error.strerror or error}",
-                hint=target.resume_command,
-            ) from error
 
     def _prune(self) -> None:
         """Remove the oldest logs, except those of drivers with a record."""

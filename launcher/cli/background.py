@@ -10,10 +10,11 @@ from vastrun.launcher.api.runs import find_open_target, is_driven
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.output import note
 from vastrun.launcher.commands.chains import pushed_url
+from vastrun.launcher.commands.queries import lease_end
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
+from vastrun.launcher.decisions.policy import lease_of
 from vastrun.launcher.ledger.presence import KilledLauncher
 from vastrun.launcher.ui.render.amounts import moment, rough
 
@@ -37,14 +38,12 @@ def hand_over_run(app: App, run: Run) -> str:
         driver = "vastrun serve --driver, on a computer of the team"
     else:
         driver = start_driver(app, app.drivers, target)
-    spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
-    lease = None if run.offer is None else lease_of(spec, run.offer)
-    collect_s = None if lease is None else lease.collect_s
-    ends_at = None if lease is None else lease_ends_at(run, lease)
+    spec = read_job(run.spec_json)
+    collect_s = None if run.offer is None else lease_of(spec, run.offer).collect_s
     return detached_text(
         run.id,
         driver,
-        outputs=outputs_text(collect_s, ends_at, app.now()),
+        outputs=outputs_text(collect_s, lease_end(run), app.now()),
         pushed_to=pushed_url(run),
         notifies=app.notifier(lambda _: None).shown_addresses(spec),
     )

@@ -109,11 +109,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
-    from vastrun.launcher.bundle.checkout import (
-        code_tree,
-        data_entry,
-        secret_files,
-    )  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree, data_entry, secret_files  # slow to import
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 

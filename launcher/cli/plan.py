@@ -100,17 +100,12 @@ def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
         (f"-{constraint.removed}", f"fail {constraint.name}", short(constraint.text, 48))
         for constraint in market_report.constraints
     ]
-    rows += [(f"-{market_report.unreadable}", "cannot be read", "")] if market_report.unreadable else []
-    rows += (
-        [(f"-{market_report.avoided}", "on hosts to avoid", "vastrun hosts lists them")]
-        if market_report.avoided
-        else []
-    )
-    rows += (
-        [(f"-{market_report.beyond}", "not examined", "a search lists only the best")]
-        if market_report.beyond
-        else []
-    )
+    for count, what, why in (
+        (market_report.unreadable, "cannot be read", ""),
+        (market_report.avoided, "on hosts to avoid", "vastrun hosts lists them"),
+        (market_report.beyond, "not examined", "a search lists only the best"),
+    ):
+        rows += [(f"-{count}", what, why)] if count else []
     rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
     gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:3]]

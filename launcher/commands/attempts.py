@@ -63,15 +63,17 @@ class Attempts:
         Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
         a budget has no room for it; ConfigFileError.
         """
-        here = self.services_for(provider, NOTHING).computer
+        services = self.services_for(provider, NOTHING)
         if parent is not None:
-            ledger = self.services_for(provider, NOTHING).ledger
+            ledger = services.ledger
             _check_not_continued(ledger, parent, spec)
-            if not chains.has_checkpoint(ledger, parent, here):
+            if not chains.has_checkpoint(ledger, parent, services.computer):
                 formers = (parent, *chains.formers_of(ledger, parent))
                 urls = [url for one in formers if (url := chains.pushed_url(one))]
                 if not urls:
-                    raise chains.no_checkpoint_error(parent)
+                    hint = f"vastrun attach {parent.id}"  # it may still download one
+                    hint = chains.FRESH_LAUNCH if parent.phase is Phase.ENDED else hint
+                    raise errors.UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
                 spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=urls[0]))
         program = program_of(spec)
         if program.needs_checkpoint and parent is None and spec.checkpoints.start_from is None:

@@ -63,11 +63,7 @@ def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[
 
 def set_value(file: Path, key: str, value: str) -> None:
     """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
-    from vastrun.launcher.config.settings_file import (
-        load_settings,
-        value_of,
-        with_value,  # slow to import: ruamel.yaml
-    )
+    from vastrun.launcher.config.settings_file import load_settings, value_of, with_value  # slow to import
     from vastrun.launcher.config.source import SyntaxFault
 
     value_of(Settings(), key)
