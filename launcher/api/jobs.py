@@ -174,7 +174,6 @@ def name_in_errors(source: JobText) -> Iterator[None]:
         raise JobValueError(f"{source.name}: {error}", hint=error.hint) from error
 
 
-_MAX_SUGGESTIONS = 5
 _EXAMPLES = ("quickstart.yaml", "own_script.yaml")
 _WRITE_ONE = f"vastrun init train.py writes a job file for your program; an example: {' or '.join(_EXAMPLES)}"
 
@@ -188,9 +187,7 @@ def suggest_files(path: Path) -> str:
     stems = difflib.get_close_matches(path.stem, [file.stem for file in known], n=1)
     if stems:
         return next(file for file in known if file.stem in stems).as_posix()
-    return (
-        f"one of {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}" if files else _WRITE_ONE
-    )
+    return f"one of {', '.join(file.as_posix() for file in files[:5])}" if files else _WRITE_ONE
 
 
 def check_values_used(spec: JobSpec, names: Collection[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -132,27 +131,10 @@ def differences_text(one: Run, other: Run, found: Sequence[Difference], width: i
             _shown(each.key, each.other),
             _change(each),
         )
-        for each in _summed_up(found)
+        for each in found
     ]
     header = ("PART", "KEY", one.id, other.id, "CHANGE")
     return table(header, cells, right=(4,), cut=(2, 3, 1), width=width)
-
-
-def _summed_up(found: Sequence[Difference]) -> list[Difference]:
-    """Replace long lists of values that only one run has by one line."""
-    groups: dict[tuple[str, str, bool, bool], list[Difference]] = {}
-    for each in found:
-        part = each.key.partition(".")[0] if each.section == "job" else ""
-        groups.setdefault((each.section, part, each.one is None, each.other is None), []).append(each)
-    lines: list[Difference] = []
-    for (section, part, *_), group in groups.items():
-        first = group[0]
-        if (first.one is not None and first.other is not None) or len(group) <= 6:
-            lines += group
-            continue
-        one, other = (None if value is None else f"{len(group)} values" for value in (first.one, first.other))
-        lines.append(replace(first, key=part or f"all {section}", one=one, other=other))
-    return lines
 
 
 def _shown(key: str, value: Value) -> str:
