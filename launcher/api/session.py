@@ -14,7 +14,7 @@ from typing import TextIO, TypeVar
 from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
 from vastrun.launcher.app import App
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screen import OutputStream, StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
 
 POLL_INTERVAL_S = 0.25
@@ -40,7 +40,7 @@ class ApiSession:
         with self._lock:
             if self._app is None or self._process != os.getpid():
                 # A fork must not use its parent's connection to the ledger, or wait for its children.
-                self._app, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
+                self._app, self._process, self._drivers = without_terminal(self._wire()), os.getpid(), {}
             return self._app
 
     @property
@@ -98,18 +98,23 @@ class ApiSession:
             display.close()
 
 
-def silent(app: App) -> App:
-    """Return the app with silent screens."""
-    screen = partial(StreamScreen, _NullStream(), TerminalCapabilities(live=False, color=False), now=app.now)
-    return app.with_changes(screens=PlainScreens(screen))
-
-
 class _NullStream(io.TextIOBase):
     """A stream that discards all text."""
 
     def write(self, text: str) -> int:
         """Discard the text."""
         return len(text)
+
+
+_SILENCE = _NullStream()
+
+
+def without_terminal(
+    app: App, stream: OutputStream = _SILENCE, kind: type[StreamScreen] = StreamScreen
+) -> App:
+    """Return the app with screens of that kind, whose plain lines go to the stream; by default to none."""
+    screen = partial(kind, stream, TerminalCapabilities(live=False, color=False), now=app.now)
+    return app.with_changes(screens=PlainScreens(screen))
 
 
 class ProgressLine:
