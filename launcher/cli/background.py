@@ -30,9 +30,8 @@ def hand_over_run(app: App, run: Run) -> str:
     """
     target = Target("run", run.id)
     ledger = app.driver_ledger()
-    if app.drivers is None or is_driven(ledger, target):
-        return ""
-    if find_open_target(ledger, target, app.now()) is None:
+    is_open = find_open_target(ledger, target, app.now()) is not None
+    if app.drivers is None or not is_open or is_driven(ledger, target):
         return ""
     if app.computer() and app.provider(run.provider).shared and _is_served(app, target):
         driver = "vastrun serve --driver, on a computer of the team"

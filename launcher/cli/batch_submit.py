@@ -21,7 +21,7 @@ from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.cli import options
 from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.job_files import listed_files, note_changed_code
-from vastrun.launcher.cli.output import note, set_error_job_file, show, width
+from vastrun.launcher.cli.output import exit_with, note, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
@@ -86,9 +86,9 @@ reuse_option = click.option(
 @options.yes_option
 @options.plain_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def submit_command(
-    ctx: click.Context,
+    app: App,
     batch_file: Path,
     provider: str,
     out: Path | None,
@@ -113,13 +113,13 @@ def submit_command(
         str(batch_file),
         lambda name: jobs.read_source(folder / name, batch_file.name),
         str(folder),
-        ctx.obj.local_now(),
+        app.local_now(),
     )
     if no_early_stop:
         loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
     with _hints(hint_for_batch):
-        name = _submit(ctx.obj, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
-    ctx.exit(0 if name is None else drive(ctx.obj, name, as_json=as_json, detach=detach))
+        name = _submit(app, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
+    exit_with(0 if name is None else drive(app, name, as_json=as_json, detach=detach))
 
 
 @contextmanager
@@ -336,9 +336,9 @@ def hint_for_sweep(hint: str) -> str:
 @options.yes_option
 @options.plain_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def sweep_command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     axes: tuple[str, ...],
     provider: str,
@@ -377,12 +377,12 @@ def sweep_command(
         reuse=reuse,
     )
     text = jobs.read_source(job_file)
-    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, app.local_now(), sets)
     if name is None:
         # After its job, not its file: most are called job.yaml, and would share one batch.
         name = sweep_name(read_job(loaded.points[0].spec_json).name)
         loaded = replace(loaded, spec=replace(loaded.spec, name=name))
     folder = job_file.resolve().parent
     with _hints(hint_for_sweep):
-        submitted = _submit(ctx.obj, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
-    ctx.exit(0 if submitted is None else drive(ctx.obj, submitted, as_json=as_json, detach=detach))
+        submitted = _submit(app, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
+    exit_with(0 if submitted is None else drive(app, submitted, as_json=as_json, detach=detach))

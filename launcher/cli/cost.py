@@ -10,7 +10,7 @@ import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import exit_with, say, show, width
 from vastrun.launcher.commands.queries import all_rows, row_of
 from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S
 from vastrun.launcher.cost.groups import Calendar, GroupBy
@@ -157,15 +157,14 @@ def _moment(option: str, text: str, now: float, *, is_end: bool = False) -> floa
 @click.command("reconcile")
 @click.option("--since", metavar="TIME", default="30d", show_default=True, help="Start, as for vastrun cost.")
 @json_option
-@click.pass_context
-def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
+@click.pass_obj
+def reconcile_command(app: App, since: str, as_json: bool) -> None:
     """Compare the ledger with the bill. Each difference is explained.
 
     For each run that rented a machine since --since: the cost by the ledger, the charges of the provider so
     far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
     ledger in all commands, unless they are inexplicably low. Exit code 1 if a difference is unexplained.
     """
-    app: App = ctx.obj
     now, ledger = app.now(), app.ledger()
     found = reconciliation(ledger, app.provider, now, _moment("--since", since, now))
     settled = settle(found.runs, ledger, app.who(), now)
@@ -174,7 +173,7 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
         reconciliation_text(found, settled, width()),
         as_json=as_json,
     )
-    ctx.exit(0 if found.explained else 1)
+    exit_with(0 if found.explained else 1)
 
 
 command = CostCommandGroup("cost", commands=[reconcile_command])

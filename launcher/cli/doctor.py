@@ -8,7 +8,7 @@ import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, lenient_provider_option
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import exit_with, say
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, Health, examine
 from vastrun.launcher.providers import provider_class
 from vastrun.launcher.ui.document import Document, to_text
@@ -19,8 +19,8 @@ _NAME, _HEALTH = 16, 4
 @click.command("doctor")
 @lenient_provider_option
 @json_option
-@click.pass_context
-def command(ctx: click.Context, provider: str, as_json: bool) -> None:
+@click.pass_obj
+def command(app: App, provider: str, as_json: bool) -> None:
     """Check this computer and every provider: ok, warn or fail, with advice. Changes nothing.
 
     A provider that is not set up is a warning, unless it is the chosen one. Exit code 0 if nothing fails.
@@ -28,7 +28,7 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     """
     provider_class(provider)  # an unknown name is a usage error, not a finding
     findings = []
-    for finding in findings_of(ctx.obj, provider):
+    for finding in findings_of(app, provider):
         findings.append(finding)
         if not as_json:
             line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
@@ -37,7 +37,7 @@ def command(ctx: click.Context, provider: str, as_json: bool) -> None:
     healthy = all(finding.health is not Health.FAIL for finding in findings)
     if as_json:
         say(to_text(Findings(healthy=healthy, findings=findings)))
-    ctx.exit(int(not healthy))
+    exit_with(int(not healthy))
 
 
 def findings_of(app: App, provider: str) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import click
 from vastrun.contract.errors import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import PATH, json_option, run_argument, signed_run
-from vastrun.launcher.cli.output import show
+from vastrun.launcher.cli.output import exit_with, show
 from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, Phase, PullResult, Run
@@ -75,7 +75,7 @@ def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )
     show(document, "\n".join(filter(None, lines)), as_json=as_json)
-    click.get_current_context().exit(1 if not_intact else 0)
+    exit_with(1 if not_intact else 0)
 
 
 class CheckpointExport(Document, ExportedCheckpoint):

@@ -15,7 +15,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.launch import agree, drive_to_end
-from vastrun.launcher.cli.output import note, set_error_run, show, width
+from vastrun.launcher.cli.output import exit_with, note, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.queries import RunRow, rows_of
@@ -62,9 +62,9 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WH
     help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def reap_command(
-    ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    app: App, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> None:
     """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 
@@ -73,11 +73,10 @@ def reap_command(
     has scheduled for machines that are gone. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`.
     """
-    app: App = ctx.obj
     code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         settle_bills(app, provider)
-    ctx.exit(code)
+    exit_with(code)
 
 
 def _reap(
@@ -284,9 +283,9 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
 @click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
 @options.yes_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def hold_command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     sets: tuple[str, ...],
     provider: str,
@@ -302,7 +301,6 @@ def hold_command(
     Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
     limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
     """
-    app: App = ctx.obj
     began = app.now()
     note(f"reading {job_file}")
     job = read_job_file(job_file, sets)
@@ -327,4 +325,4 @@ def hold_command(
         return attempts.drive_or_follow(run)
 
     user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
+    exit_with(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -31,6 +32,11 @@ def say(text: str, *, err: bool = False) -> None:
 def note(text: str) -> None:
     """Print a line on stderr."""
     say(text, err=True)
+
+
+def exit_with(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    click.get_current_context().exit(code)
 
 
 def width() -> int | None:

@@ -15,7 +15,7 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import PATH, job_argument, json_option, set_option
-from vastrun.launcher.cli.output import note, show
+from vastrun.launcher.cli.output import exit_with, note, show
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
 from vastrun.launcher.commands.rehearse import (
@@ -70,9 +70,9 @@ _ADVICE: Mapping[Answer, str] = {
 )
 @click.option("--write", is_flag=True, help="Add checkpoints and outputs to the job file, as they were seen.")
 @json_option
-@click.pass_context
+@click.pass_obj
 def command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     steps: tuple[str, ...],
     sets: tuple[str, ...],
@@ -109,7 +109,6 @@ def command(
     \b
       vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
-    app: App = ctx.obj
     began = app.now()
     spec = read_job_file(job_file, sets)
     requested = select_steps(steps, spec)
@@ -164,7 +163,7 @@ def command(
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
         note(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1")
-    ctx.exit(_exit_code(performed))
+    exit_with(_exit_code(performed))
 
 
 def _fit(app: App, spec: JobSpec, gpus: Sequence[str]) -> Fit:

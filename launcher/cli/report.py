@@ -79,11 +79,9 @@ def _run_named(app: App, name: str) -> Run | None:
     except NoSuchRunError as error:
         if not names:
             raise
-        if near := suggestion(name, names):
-            raise NoSuchRunError(
-                f"no run or batch is called '{name}'{near}", hint="vastrun batch status"
-            ) from error
-        raise NoSuchRunError(f"{error}, and no batch either", hint="vastrun batch status") from error
+        near = suggestion(name, names)
+        text = f"no run or batch is called '{name}'{near}" if near else f"{error}, and no batch either"
+        raise NoSuchRunError(text, hint="vastrun batch status") from error
     set_error_run(run)
     return run
 

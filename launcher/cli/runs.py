@@ -12,7 +12,7 @@ from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.job_files import note_changed_code
 from vastrun.launcher.cli.launch import drive_to_end, show_end
 from vastrun.launcher.cli.options import PATH, json_option, plain_option, run_argument, seconds, the_run
-from vastrun.launcher.cli.output import note
+from vastrun.launcher.cli.output import exit_with, note
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ui.interrupts import answer_text
@@ -22,14 +22,13 @@ from vastrun.launcher.ui.interrupts import answer_text
 @run_argument
 @plain_option
 @json_option
-@click.pass_context
-def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
+@click.pass_obj
+def attach_command(app: App, run_name: str, as_json: bool) -> None:
     """Follow RUN to its end, and drive it if no launcher does. Ctrl-C asks to stop, detach or continue."""
-    app: App = ctx.obj
     run = the_run(app, run_name)
     if run.phase is not Phase.ENDED:
         note_changed_code(app, run.id, run.spec_json)
-    ctx.exit(_drive_or_follow(app, run, as_json=as_json, first=UserRequest.NONE))
+    exit_with(_drive_or_follow(app, run, as_json=as_json, first=UserRequest.NONE))
 
 
 def _drive_or_follow(
@@ -56,13 +55,12 @@ def _drive_or_follow(
     help="Give up after this time (90s, 10m, 2h), with exit code 124.",
 )
 @json_option
-@click.pass_context
-def wait_command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
+@click.pass_obj
+def wait_command(app: App, run_name: str, timeout: float | None, as_json: bool) -> None:
     """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
-    app: App = ctx.obj
     run = the_run(app, run_name)
     until = None if timeout is None else app.now() + timeout
-    ctx.exit(_drive_or_follow(app, run, as_json=as_json, until=until))
+    exit_with(_drive_or_follow(app, run, as_json=as_json, until=until))
 
 
 @click.command("stop")
@@ -72,18 +70,17 @@ def wait_command(ctx: click.Context, run_name: str, timeout: float | None, as_js
 )
 @click.option("--reason", default="", help="Reason to record in the run's events.")
 @json_option
-@click.pass_context
-def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
+@click.pass_obj
+def stop_command(app: App, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
     """Stop RUN: save a checkpoint, download the outputs, destroy the machine.
 
     Asks the launcher of the run to do so, and waits; without one, this command does so.
     """
-    app: App = ctx.obj
     run = the_run(app, run_name)
     request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
     note(answer_text(UserRequest.DESTROY if at_once else UserRequest.STOP, run.phase))
     code = _drive_or_follow(app, run, as_json=as_json)
-    ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
+    exit_with(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
 @click.command("resume")
@@ -92,13 +89,12 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
 @click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
 @plain_option
 @json_option
-@click.pass_context
-def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, as_json: bool) -> None:
+@click.pass_obj
+def resume_command(app: App, run_name: str, out: Path | None, detach: bool, as_json: bool) -> None:
     """Continue RUN after its launcher was killed or detached, also between two attempts.
 
     Fails while another launcher drives it.
     """
-    app: App = ctx.obj
     run = the_run(app, run_name)
     note_changed_code(app, run.id, run.spec_json)
     if detach:
@@ -110,4 +106,4 @@ def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: 
             return
     folder = None if out is None else str(out.resolve())
     code = drive_to_end(app, lambda a: a.resume(run, folder), began=run.created_at, as_json=as_json)
-    ctx.exit(code)
+    exit_with(code)

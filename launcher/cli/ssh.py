@@ -15,7 +15,7 @@ import click
 from vastrun.contract import layout
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, signed_run
-from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.cli.output import exit_with, note, say
 from vastrun.launcher.commands.nodes import node_row
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError, VastrunError
@@ -31,8 +31,8 @@ _PORT = click.IntRange(1, 65535)
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @run_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
+@click.pass_obj
+def ssh_command(app: App, run_name: str, words: tuple[str, ...]) -> None:
     """Open a shell on RUN's machine, in its box folder, or run COMMAND there.
 
     Uses the run's own key and the host key that the launcher has checked. Your SSH settings, agent and
@@ -43,19 +43,18 @@ def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> No
       vastrun ssh last nvidia-smi
       vastrun ssh last 'tail -n 20 run/log.txt'
     """
-    app: App = ctx.obj
     run = signed_run(app, run_name)
     with _remote(run, app.provider(run.provider)) as remote:
         program = remote.terminal(" ".join(words) or None)
-    ctx.exit(run_program(program))
+    exit_with(run_program(program))
 
 
 @click.command("forward")
 @run_argument
 @click.argument("port", metavar="PORT", type=_PORT)
 @click.option("--local-port", metavar="PORT", type=_PORT, help="Port on this computer [PORT].")
-@click.pass_context
-def forward_command(ctx: click.Context, run_name: str, port: int, local_port: int | None) -> None:
+@click.pass_obj
+def forward_command(app: App, run_name: str, port: int, local_port: int | None) -> None:
     """Forward PORT from RUN's machine to this computer until Ctrl-C, as for TensorBoard or a notebook.
 
     Only this computer can connect: the local port is on 127.0.0.1. The program on the machine may listen on
@@ -65,7 +64,6 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
       vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
       vastrun forward last 6006
     """
-    app: App = ctx.obj
     run = signed_run(app, run_name)
     here = local_port or port
     with _remote(run, app.provider(run.provider)) as remote:
@@ -74,7 +72,7 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
         note(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here")
         return
     note(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it")
-    ctx.exit(run_program(program))
+    exit_with(run_program(program))
 
 
 @click.command("ssh-config")
