@@ -67,6 +67,7 @@ def batch_services(
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
+    settle = partial(settle_bills, app, app.driver_ledger().batches.get(name).provider)
     with closing(app.notifier(screen.note)) as notifier, app.workers() as workers:
         yield BatchServices(
             ledger=app.driver_ledger(),
@@ -82,11 +83,11 @@ def batch_services(
             screen=screen,
             prunes=prunes,
             notifier=notifier,
-            settle=partial(settle_bills, app, app.driver_ledger().batches.get(name).provider),
+            settle=settle,
         )
     gc.collect()  # a driver refers to itself: without this, all points of a batch would be in memory twice
     if interrupts.current() is UserRequest.NONE:
-        settle_bills(app, app.driver_ledger().batches.get(name).provider)
+        settle()
     from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
     if line := leave_report(app.driver_ledger(), name, app.now()):

@@ -91,9 +91,7 @@ class BatchHandle:
 
         Does not wait. Raises UsageError if there are none.
         """
-        count = retry_points(
-            self._session.app.driver_ledger(), self.name, None if cause is None else str(cause)
-        )
+        count = retry_points(self._session.app.driver_ledger(), self.name, cause)
         self._ensure_driven()
         return count
 
@@ -128,11 +126,9 @@ class BatchHandle:
 
     def _is_over(self) -> bool:
         """Return whether nothing is left for a launcher to do."""
-        batch, states = (
-            self._session.ledger.batches.get(self.name),
-            states_in(self._session.ledger, self.name),
-        )
-        if any(state.is_open for state in states) or has_held_machines(self._session.ledger, self.name):
+        ledger = self._session.ledger
+        batch, states = ledger.batches.get(self.name), states_in(ledger, self.name)
+        if any(state.is_open for state in states) or has_held_machines(ledger, self.name):
             return False
         ends_early = bool(batch.reason) or batch.request in (UserRequest.STOP, UserRequest.DESTROY)
         may_ask = batch.search is not None and len(states) < batch.search.samples

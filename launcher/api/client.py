@@ -82,14 +82,8 @@ class Client:
         # Signals are not handled here: the process that drives the run does that.
         interrupts = app.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
-            run = runs.start_run(
-                attempts,
-                spec,
-                provider=provider,
-                run_id=app.new_id(),
-                out=None if out is None else Path(out),
-                parent=parent,
-            )
+            folder, run_id = None if out is None else Path(out), app.new_id()
+            run = runs.start_run(attempts, spec, provider=provider, run_id=run_id, out=folder, parent=parent)
         self._session.drive(Target("run", run.id))
         return RunHandle(self._session, run.id)
 
@@ -117,9 +111,7 @@ class Client:
         def read_file(name: str) -> str:
             return job.text if job and name == job.name else jobs.read_source(source.folder / name)
 
-        loaded = load_batch(
-            source.text, source.name, read_file, str(source.folder), self._session.app.local_now()
-        )
+        loaded = load_batch(source.text, source.name, read_file, str(source.folder), self._now)
         return self._submit(loaded, source, provider, out)
 
     def sweep(
@@ -161,9 +153,7 @@ class Client:
         if not 1 <= samples <= MAX_POINTS:
             raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
-        loaded = load_sweep(
-            spec, source.text, axes, str(source.folder), samples, self._session.app.local_now()
-        )
+        loaded = load_sweep(spec, source.text, axes, str(source.folder), samples, self._now)
         return self._submit(loaded, source, provider, out)
 
     def runs(self) -> list[RunHandle]:

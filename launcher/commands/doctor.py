@@ -102,14 +102,10 @@ def _disk(state: Path) -> Finding:
     free_gb = computer.free_gb(state)
     if free_gb is None:
         return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be read")
-    text = f"{free_gb:.1f} GB free"
     health = Health.OK if free_gb >= 10 else Health.WARN if free_gb >= 1 else Health.FAIL
-    fix = (
-        ""
-        if health is Health.OK
-        else "free some space: logs, checkpoints and outputs are downloaded to this computer"
-    )
-    return Finding(name="disk", health=health, text=text, fix=fix)
+    fix = "free some space: logs, checkpoints and outputs are downloaded to this computer"
+    fix = "" if health is Health.OK else fix
+    return Finding(name="disk", health=health, text=f"{free_gb:.1f} GB free", fix=fix)
 
 
 def _memory(free_mb: float | None) -> Finding:
@@ -135,9 +131,7 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
     try:
         provider = setup.provider(name)
     except VastrunError as error:
-        yield _failure(
-            f"{name} key" if isinstance(error, AuthError) else name, error, _health_of(setup, name)
-        )
+        yield _provider_failure(name, error, _health_of(setup, name))
         return
     if (account := provider.abilities.account) is not None:
         try:
@@ -153,11 +147,8 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
             rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
             yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
             yield _clock(name, account_status.clock_ahead_s)
-        except AuthError as error:
-            yield _failure(f"{name} key", error)
-            return
         except VastrunError as error:
-            yield _failure(name, error)
+            yield _provider_failure(name, error)
             return
     if (search_findings := provider.abilities.search_findings) is not None:
         for found in search_findings():
@@ -253,6 +244,10 @@ def _leftovers(name: str, what: str, find: Callable[[], list[str]], found: str, 
         text, fix = f"{found}: {', '.join(left)}", f"vastrun reap --provider {name}"
         return Finding(name=label, health=Health.WARN, text=text, fix=fix)
     return Finding(name=label, health=Health.OK, text=f"none is left; {none}")
+
+
+def _provider_failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:
+    return _failure(f"{name} key" if isinstance(error, AuthError) else name, error, health)
 
 
 def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:

@@ -33,10 +33,6 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 _MEMORY = "resources.gpu_memory_gb"
 
 
-Query = Mapping[str, Any]
-"""Question about a step, as the program's kind asks it."""
-
-
 class EstimateError(VastrunError):
     """No estimate was possible; the text says what is missing."""
 
@@ -62,13 +58,13 @@ class WorkloadEstimator:
         query = program_of(spec).workload_query(context_of(spec))
         return None if query is None else self._load(query, spec)
 
-    def _load(self, query: Query, spec: JobSpec) -> Workloads | None:
+    def _load(self, query: Mapping[str, Any], spec: JobSpec) -> Workloads | None:
         # The code of an earlier job may have been removed or changed since.
         with suppress(OSError, ValueError, UsageError):
             return _read(self._cache_path(query, spec).read_bytes()[: _MAX_BYTES + 1])
         return None
 
-    def _compute(self, query: Query, spec: JobSpec) -> Workloads:
+    def _compute(self, query: Mapping[str, Any], spec: JobSpec) -> Workloads:
         words = [self.python, "-m", program_of(spec).estimate_module]
         try:
             done = run_module(words, self.environment, json.dumps(query).encode(), timeout_s=_TIMEOUT_S)
@@ -95,7 +91,7 @@ class WorkloadEstimator:
             write_atomically(self._cache_path(query, spec), done.stdout.decode(), durable=False)
         return workloads
 
-    def _cache_path(self, query: Query, spec: JobSpec) -> Path:
+    def _cache_path(self, query: Mapping[str, Any], spec: JobSpec) -> Path:
         """Name it by all that it follows from: the query, the program, the user's model, Python and torch.
 
         Raises UsageError when the code cannot be uploaded.

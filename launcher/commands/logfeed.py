@@ -86,26 +86,24 @@ class LogFeed:
         if text:
             return text
         self.is_finished = run.phase is Phase.ENDED
-        if run.phase is Phase.TRAIN and self._ledger.driver(run.id) is None:
-            self.note = ""
-            try:
-                remote = self._connected(run)
-                if remote is None:
-                    return ""
-                text = self._read(remote)
-                if text or fetch_status(remote).box == "running":
-                    return text
-                # What was written between the two looks is still to be read.
-                text = self._read(remote)
-                self.is_finished, self.note = (
-                    not text,
-                    f"the training has ended; download its outputs: vastrun attach {run.id}",
-                )
-                return text
-            except ProviderError as error:
-                self._remote, self.note = None, str(error)
+        if run.phase is not Phase.TRAIN or self._ledger.driver(run.id) is not None:
+            return ""
+        self.note = ""
+        try:
+            remote = self._connected(run)
+            if remote is None:
                 return ""
-        return ""
+            text = self._read(remote)
+            if text or fetch_status(remote).box == "running":
+                return text
+            # What was written between the two looks is still to be read.
+            text = self._read(remote)
+        except ProviderError as error:
+            self._remote, self.note = None, str(error)
+            return ""
+        self.is_finished = not text
+        self.note = f"the training has ended; download its outputs: vastrun attach {run.id}"
+        return text
 
     def _read(self, remote: Remote) -> str:
         return self._file.take(remote.read(layout.LOG, offset=self._file.at, limit=CHUNK))
@@ -114,10 +112,8 @@ class LogFeed:
         if self._remote is None:
             machines = find_machines(run, self._provider)
             if not machines:
-                self.is_finished, self.note = (
-                    True,
-                    f"its machine is gone by the list: vastrun attach {run.id}",
-                )
+                self.is_finished = True
+                self.note = f"its machine is gone by the list: vastrun attach {run.id}"
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote
