@@ -42,7 +42,7 @@ def hand_over_run(app: App, run: Run) -> str:
     return detached_text(
         run.id,
         driver,
-        outputs=outputs_text(collect_s, lease_end(run), app.now()),
+        outputs=outputs_text(collect_s, lease_end(run)),
         pushed_to=pushed_url(run),
         notifies=app.notifier(lambda _: None).shown_addresses(spec),
     )
@@ -56,7 +56,7 @@ def hand_over_batch(app: App, name: str) -> str:
     driver = start_driver(app, app.drivers, target)
     job = read_job(app.ledger().batches.points(name)[0].spec_json)
     shown = app.notifier(lambda _: None).shown_addresses(job)
-    outputs = outputs_text(None, None, app.now())
+    outputs = outputs_text(None, None)
     return detached_text(
         name, driver, outputs=outputs, pushed_to=job.checkpoints.push, notifies=shown, is_batch=True
     )
@@ -171,7 +171,7 @@ def detached_text(
     )
 
 
-def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> str:
+def outputs_text(collect_s: float | None, ends_at: float | None) -> str:
     """Say how long a machine keeps its outputs after its training.
 
     `collect_s`: None: unknown; `ends_at`: latest epoch seconds at which the machine destroys itself.
@@ -179,7 +179,5 @@ def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> 
     if collect_s is None:
         return "If it is off when a run ends, a rented machine keeps the outputs for limits.collect_s."
     head = "If it is off when training ends, a rented machine keeps the outputs"
-    if ends_at is not None and ends_at - now <= collect_s:
-        return f"{head} until {moment(ends_at)} (limits)."
     latest = "" if ends_at is None else f", until {moment(ends_at)} at the latest"
     return f"{head} for {rough(collect_s)} (limits.collect_s){latest}."

@@ -67,13 +67,6 @@ detach_option = click.option(
 early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
 _SET = re.compile(r"--set ([\w.]+)=([^\s,]+)(?:, or (?:set )?[\w. ]+ in the job file)?")
 _USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or --usd(?: USD)?")
-reuse_option = click.option(
-    "--reuse",
-    type=click.Choice(("auto", "never")),
-    default="never",
-    show_default=True,
-    help="Run several points on one machine, one after the other.",
-)
 
 
 @click.command("submit")
@@ -328,7 +321,13 @@ def hint_for_sweep(hint: str) -> str:
     "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune lagging runs after this step."
 )
 @options.set_option
-@reuse_option
+@click.option(
+    "--reuse",
+    type=click.Choice(("auto", "never")),
+    default="never",
+    show_default=True,
+    help="Run several points on one machine, one after the other.",
+)
 @click.option("--name", help="Name of the batch [JOB-sweep].")
 @click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [batches/NAME].")
 @detach_option
