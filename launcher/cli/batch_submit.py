@@ -41,7 +41,6 @@ from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.ports import Ledger
 from vastrun.launcher.run_services import batch_services
 from vastrun.launcher.ui.render.batch import (
     BatchPlanDocument,
@@ -149,7 +148,8 @@ def _submit(
     if not app.shared_provider(provider).free:
         count, max_usd = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
         options.confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=yes)
-    former = _former_code(ledger, plan.spec.name)
+    before = ledger.batches.points(plan.spec.name)
+    former = read_job(before[-1].spec_json).code_digest if before else None
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     note(f"batch {batch.name}: {what}, outputs in {batch.folder}")
@@ -157,14 +157,6 @@ def _submit(
     if former is not None and (changed := app.packer(NOTHING).changed_code(replace(job, code_digest=former))):
         note(f"the code has changed since the last submit: {listed_files(changed)}")
     return batch.name
-
-
-def _former_code(ledger: Ledger, name: str) -> str | None:
-    """Return the digest of the code of the batch's last point."""
-    if name not in [batch.name for batch in ledger.batches.all()]:
-        return None
-    points = ledger.batches.points(name)
-    return read_job(points[-1].spec_json).code_digest if points else None
 
 
 def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:

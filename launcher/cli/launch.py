@@ -31,6 +31,7 @@ from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
+from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import PlanDocument, plan_text, upload_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
@@ -39,36 +40,25 @@ from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lin
 
 
 def drive_to_end(
-    app: App,
-    work: Callable[[Attempts], Run],
-    *,
-    began: float,
-    as_json: bool,
-    first: UserRequest = UserRequest.NONE,
-    request: UserRequest = UserRequest.NONE,
-    until: float | None = None,
-    views: bool = False,
+    app: App, interrupts: Interrupts, work: Callable[[Attempts], Run], *, began: float, as_json: bool
 ) -> int:
     """Do `work` while signals become requests, show how the run ended, and return its exit code.
 
     Earlier runs are settled too, because their provider has just been reached. A run that its user detached
     continues in the background.
-
-    `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
-    at which the wait ends; `views`: no signal stops the run.
     """
-    interrupts = app.interrupts(first, request=request, until=until, views=views)
     with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:
             settle_bills(app, run.provider)
     set_error_run(run)
     is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-    notice = hand_over_run(app, run) if run.phase is not Phase.ENDED and is_detached else ""
+    is_detached = is_detached and run.phase is not Phase.ENDED
+    notice = hand_over_run(app, run) if is_detached else ""
     show_end(app, run, as_json=as_json)
     if notice:
         note(f"\n{notice}")
-    if is_detached and run.phase is not Phase.ENDED:
+    if is_detached:
         return EXIT_TIMED_OUT if interrupts.timed_out else 0
     return run.exit_code(interrupted=interrupts.interrupted)
 
@@ -162,7 +152,8 @@ def command(
         return attempts.drive_or_follow(run)
 
     request = UserRequest.DETACH if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
+    interrupts = app.interrupts(UserRequest.NONE, request=request)
+    ctx.exit(drive_to_end(app, interrupts, work, began=began, as_json=as_json))
 
 
 def agree(plan: LaunchPlan, *, free: bool, yes: bool) -> None:

@@ -324,5 +324,6 @@ def hold_command(
         note(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}")
         return attempts.drive_or_follow(run)
 
-    user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    exit_with(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
+    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    interrupts = app.interrupts(UserRequest.NONE, request=request)
+    exit_with(drive_to_end(app, interrupts, work, began=began, as_json=as_json))

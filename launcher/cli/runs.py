@@ -15,7 +15,7 @@ from vastrun.launcher.cli.options import PATH, json_option, plain_option, run_ar
 from vastrun.launcher.cli.output import exit_with, note
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from vastrun.launcher.ui.interrupts import answer_text
+from vastrun.launcher.ui.interrupts import Interrupts, answer_text
 
 
 @click.command("attach")
@@ -28,22 +28,13 @@ def attach_command(app: App, run_name: str, as_json: bool) -> None:
     run = the_run(app, run_name)
     if run.phase is not Phase.ENDED:
         note_changed_code(app, run.id, run.spec_json)
-    exit_with(_drive_or_follow(app, run, as_json=as_json, first=UserRequest.NONE))
+    exit_with(_drive_or_follow(app, app.interrupts(UserRequest.NONE, views=True), run, as_json=as_json))
 
 
-def _drive_or_follow(
-    app: App, run: Run, *, as_json: bool, first: UserRequest = UserRequest.DETACH, until: float | None = None
-) -> int:
-    """Follow the run to its end, or drive it; return the exit code. Options as `drive_to_end`."""
-    return drive_to_end(
-        app,
-        lambda attempts: attempts.drive_or_follow(run),
-        began=run.created_at,
-        as_json=as_json,
-        first=first,
-        until=until,
-        views=True,
-    )
+def _drive_or_follow(app: App, interrupts: Interrupts, run: Run, *, as_json: bool) -> int:
+    """Follow the run to its end, or drive it; return the exit code."""
+    began = run.created_at
+    return drive_to_end(app, interrupts, lambda a: a.drive_or_follow(run), began=began, as_json=as_json)
 
 
 @click.command("wait")
@@ -60,7 +51,8 @@ def wait_command(app: App, run_name: str, timeout: float | None, as_json: bool) 
     """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
     run = the_run(app, run_name)
     until = None if timeout is None else app.now() + timeout
-    exit_with(_drive_or_follow(app, run, as_json=as_json, until=until))
+    interrupts = app.interrupts(UserRequest.DETACH, until=until, views=True)
+    exit_with(_drive_or_follow(app, interrupts, run, as_json=as_json))
 
 
 @click.command("stop")
@@ -79,7 +71,8 @@ def stop_command(app: App, run_name: str, at_once: bool, reason: str, as_json: b
     run = the_run(app, run_name)
     request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
     note(answer_text(UserRequest.DESTROY if at_once else UserRequest.STOP, run.phase))
-    code = _drive_or_follow(app, run, as_json=as_json)
+    interrupts = app.interrupts(UserRequest.DETACH, views=True)
+    code = _drive_or_follow(app, interrupts, run, as_json=as_json)
     exit_with(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
@@ -104,6 +97,6 @@ def resume_command(app: App, run_name: str, out: Path | None, detach: bool, as_j
             show_end(app, run, as_json=as_json)
             note(f"\n{notice}")
             return
-    folder = None if out is None else str(out.resolve())
-    code = drive_to_end(app, lambda a: a.resume(run, folder), began=run.created_at, as_json=as_json)
-    exit_with(code)
+    folder, began = None if out is None else str(out.resolve()), run.created_at
+    interrupts = app.interrupts(UserRequest.NONE)
+    exit_with(drive_to_end(app, interrupts, lambda a: a.resume(run, folder), began=began, as_json=as_json))

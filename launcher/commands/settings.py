@@ -15,8 +15,6 @@ from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 
-MONTH, TOTAL = "budget.month_usd", "budget.usd"
-
 
 def read_settings(file: Path | None) -> LoadedSettings:
     """Return what the config file says, and its faults. One that is not there says nothing."""
@@ -45,8 +43,8 @@ def budgets_of(budget: BudgetSettings, now: float, zone: tzinfo | None = None) -
     """
     start = datetime.fromtimestamp(now, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return [
-        _budget(MONTH, f"{start:%B %Y}", budget.month_usd, start.timestamp()),
-        _budget(TOTAL, "all runs", budget.usd, None),
+        _budget("budget.month_usd", f"{start:%B %Y}", budget.month_usd, start.timestamp()),
+        _budget("budget.usd", "all runs", budget.usd, None),
     ]
 
 
