@@ -29,13 +29,8 @@ def services_for(app: App, provider: str, began: float) -> Services:
 @contextmanager
 def attempts_for(app: App, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
     """Yield what drives runs for a user who may interrupt."""
-    screen = app.screens.of_run(began)
-    notifier = app.notifier(screen.note)
-    try:
+    with closing(app.screens.of_run(began)) as screen, closing(app.notifier(screen.note)) as notifier:
         yield attempts_of(app, interrupts, screen, notifier)
-    finally:
-        notifier.close()
-        screen.close()
 
 
 def attempts_of(

@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import TextIO, TypeVar
 
@@ -85,17 +86,14 @@ class ApiSession:
 
     def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: object) -> _T:
         """Wait as `wait`, with the text of `shown` on stderr meanwhile."""
-        display = ProgressLine(shown, sys.stderr, self.now)
 
         def poll_and_show() -> _T | None:
             found = poll()
             display.refresh(at_once=found is not None)
             return found
 
-        try:
+        with closing(ProgressLine(shown, sys.stderr, self.now)) as display:
             return self.wait(poll_and_show, timeout, what)
-        finally:
-            display.close()
 
 
 class _NullStream(io.TextIOBase):

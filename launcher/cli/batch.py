@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import closing
 
 import click
 
@@ -44,14 +45,7 @@ def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -
 name_argument = click.argument("name", metavar="BATCH", callback=_newest_for_last)
 
 
-class _DefinitionOrder(click.Group):
-    """A group that lists its commands in the order of their definition."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("batch", cls=_DefinitionOrder)
+@click.group("batch")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Run one job at many points under one budget.
@@ -105,20 +99,17 @@ def watch_command(app: App, name: str, as_json: bool) -> None:
     screen = app.screens.of_many(app.now(), lambda: batch_submit.open_runs_of(app, name))
     lines = batch_submit.BatchLines(screen)
     ended = {state.point.id for state in states_in(app.ledger(), name) if state.verdict}
-    try:
-        with interrupts.listening():
-            while True:
-                row = row_in(app.ledger(), name, app.now())
-                for state in row.states:
-                    if state.verdict is not None and state.point.id not in ended:
-                        ended.add(state.point.id)
-                        lines.ended(state, row.batch)
-                lines.progress(row.progress, row.batch)
-                if not row.is_driven or interrupts.current() is not UserRequest.NONE:
-                    break
-                interrupts.sleep(2.0)
-    finally:
-        screen.close()
+    with closing(screen), interrupts.listening():
+        while True:
+            row = row_in(app.ledger(), name, app.now())
+            for state in row.states:
+                if state.verdict is not None and state.point.id not in ended:
+                    ended.add(state.point.id)
+                    lines.ended(state, row.batch)
+            lines.progress(row.progress, row.batch)
+            if not row.is_driven or interrupts.current() is not UserRequest.NONE:
+                break
+            interrupts.sleep(2.0)
     batch_submit.show_results(app, row.batch, row.states, as_json=as_json)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,14 +178,9 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
     interrupts = app.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
     screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
-    try:
-        with (
-            interrupts.listening(),
-            batch_services(app, name, interrupts, BatchLines(screen), prunes=prunes) as services,
-        ):
-            BatchDriver(name, services).drive()
-    finally:
-        screen.close()
+    served = batch_services(app, name, interrupts, BatchLines(screen), prunes=prunes)
+    with closing(screen), interrupts.listening(), served as services:
+        BatchDriver(name, services).drive()
     ledger = app.ledger()
     states = states_in(ledger, name)
     batch, is_held = ledger.batches.get(name), has_held_machines(ledger, name)

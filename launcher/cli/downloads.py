@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import PATH, json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import exit_with, show
 from vastrun.launcher.commands.export import ExportedCheckpoint
+from vastrun.launcher.commands.takeover import held
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, Phase, PullResult, Run
+from vastrun.launcher.core import CollectResult, LeftOutFiles, Phase, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
@@ -157,21 +157,15 @@ def pull(run: Run, services: Services, *, folder: str) -> CollectResult:
     machines = find_machines(run, services.provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
-    if folder == run.out_dir:
-        try:
-            services.ledger.hold(
-                run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S)
-            )
-        except HeldError as error:
-            error.hint = f"vastrun pull {run.id} --out DIR"
-            raise
+    target, is_own = replace(run, out_dir=folder), folder == run.out_dir
     try:
-        target = replace(run, out_dir=folder)
-        if folder != run.out_dir:
-            services.output_store.check(target)
-        with closing(services.provider.connect(machines[0])) as remote:
-            collected = services.output_store.collect(target, remote)
-            services.output_store.describe(target, services.clock.now())
-            return collected
-    finally:
-        services.ledger.release(run.id, services.who)
+        with held(run, services) if is_own else nullcontext():
+            if not is_own:
+                services.output_store.check(target)
+            with closing(services.provider.connect(machines[0])) as remote:
+                collected = services.output_store.collect(target, remote)
+                services.output_store.describe(target, services.clock.now())
+                return collected
+    except HeldError as error:
+        error.hint = f"vastrun pull {run.id} --out DIR"
+        raise

@@ -33,12 +33,12 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.core import NOTHING, Cost, Driver, Run, RunNetwork, UserRequest
+from vastrun.launcher.commands.takeover import held
+from vastrun.launcher.core import NOTHING, Cost, Run, RunNetwork, UserRequest
 from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, blames_host, host_records
-from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
@@ -228,12 +228,9 @@ def _forgive(app: App, host: str) -> int:
         raise UsageError(f"no failure of {host} counts", hint="vastrun hosts")
     for run in failed:
         services = services_for(app, run.provider, run.created_at)
-        services.ledger.hold(run.id, Driver(who=services.who, until=app.now() + DRIVER_TIMEOUT_S))
-        try:
+        with held(run, services):
             now = services.ledger.get(run.id)
             services.ledger.save(replace(now, meter=replace(now.meter, is_forgiven=True)), who=services.who)
-        finally:
-            services.ledger.release(run.id, services.who)
     return len(failed)
 
 
