@@ -29,7 +29,7 @@ from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ledger.team_connection import TeamConnection, computer_name
 from vastrun.launcher.package_files import configs_dir
-from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, RunThreads
+from vastrun.launcher.ports import Ledger, OutputStore, Packer, Provider, RunThreads
 from vastrun.launcher.rate_limit_waits import RateLimitWaits
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.question import HeldStream
@@ -84,7 +84,7 @@ class App:
         self.rate_limit_waits = RateLimitWaits()
         """Waits of this process for the rate limits of providers."""
         if self._team is None:
-            self.now, self.presence = _process_clock(), Presence(self.state / "launchers")
+            self.now, self.presence = steady_clock(), Presence(self.state / "launchers")
         else:
             # The database's clock, so that computers with different clocks agree on times and limits.
             clock = cache(partial(steady_clock, self._team.time))  # made when it is first read
@@ -104,7 +104,9 @@ class App:
         """Returns the provider of that name. Raises UsageError."""
         self.shared_provider = cache(partial(self._provider, many_runs=True))
         """Returns the provider for the many runs of a batch, which share its recent answers."""
-        self._shared_jobs, self._commands = cache(self._kept), cache(self._command_secrets)
+        self.commands = cache(self._command_secrets)
+        """Returns the secrets that commands print, each run once."""
+        self._shared_jobs = cache(self._kept)
 
     def with_changes(self, **changes: Any) -> App:
         """Return the same application with other attributes."""
@@ -135,14 +137,6 @@ class App:
         """Return values that are written nowhere, whatever a job says."""
         return secrets_among(self._environ)
 
-    def printed_secrets(self) -> bytes:
-        """Return the secrets that commands printed here, for the memory of a driver that is started."""
-        return self._commands().hand_over()
-
-    def accept_secrets(self, content: bytes) -> None:
-        """Take what `printed_secrets` returned in the process that started this one."""
-        self._commands().take_over(content)
-
     def private_words(self) -> Mapping[str, str]:
         """Return names of this computer, its user and their folders, each with its form in a bug report."""
         return private_words(self.state)
@@ -154,10 +148,6 @@ class App:
     def plain_screen(self) -> StreamScreen:
         """Return a screen of plain lines, whose elapsed time counts from now."""
         return self.screens.plain(began=self.now())
-
-    def without_live_view(self) -> App:
-        """Return the same application with plain lines instead of the live view."""
-        return self.with_changes(screens=PlainScreens(self.screens.plain))
 
     def settings(self) -> LoadedSettings:
         """Return the settings of the user's config file, and its faults."""
@@ -171,10 +161,6 @@ class App:
     def local_now(self) -> datetime:
         """Return the present moment in this computer's time zone."""
         return datetime.fromtimestamp(self.now(), tz=LocalZone())
-
-    def clock(self) -> Clock:
-        """Return a clock, for a command that drives no run."""
-        return self.interrupts()
 
     def _ledger(self) -> Ledger:
         presence = self.presence
@@ -268,7 +254,7 @@ class App:
             codes=self.codes(),
             data=self.local_data(),
             shared_jobs=self._shared_jobs(),
-            commands=self._commands(),
+            commands=self.commands(),
         )
 
     def local_data(self) -> LocalData:
@@ -370,9 +356,3 @@ def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
     """Return a clock of epoch seconds that reads `wall` once and then counts elapsed time."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()
-
-
-@cache
-def _process_clock() -> Callable[[], float]:
-    """Return the clock of this process."""
-    return steady_clock()

@@ -29,13 +29,8 @@ def services_for(app: App, provider: str, began: float) -> Services:
 @contextmanager
 def attempts_for(app: App, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
     """Yield what drives runs for a user who may interrupt."""
-    screen = app.screens.of_run(began)
-    notifier = app.notifier(screen.note)
-    try:
+    with closing(app.screens.of_run(began)) as screen, closing(app.notifier(screen.note)) as notifier:
         yield attempts_of(app, interrupts, screen, notifier)
-    finally:
-        notifier.close()
-        screen.close()
 
 
 def attempts_of(
@@ -52,7 +47,12 @@ def attempts_of(
         made = services_of(app, provider, requests, screen, origin, notifier)
         return replace(made, active_runs=runs_at_once)
 
-    return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
+    def record(run: Run, services: Services) -> AbstractContextManager[Services]:
+        from vastrun.launcher.transcript import recorded
+
+        return recorded(run, services, app.secrets(), guard_gap_s=lambda: app.guard.longest_gap_s)
+
+    return Attempts(services_for=make_services, new_id=app.new_id, recorded=record)
 
 
 @contextmanager
@@ -62,6 +62,7 @@ def batch_services(
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
+    settle = partial(settle_bills, app, app.driver_ledger().batches.get(name).provider)
     with closing(app.notifier(screen.note)) as notifier, app.workers() as workers:
         yield BatchServices(
             ledger=app.driver_ledger(),
@@ -77,11 +78,11 @@ def batch_services(
             screen=screen,
             prunes=prunes,
             notifier=notifier,
-            settle=partial(settle_bills, app, app.driver_ledger().batches.get(name).provider),
+            settle=settle,
         )
     gc.collect()  # a driver refers to itself: without this, all points of a batch would be in memory twice
     if interrupts.current() is UserRequest.NONE:
-        settle_bills(app, app.driver_ledger().batches.get(name).provider)
+        settle()
     from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
     if line := leave_report(app.driver_ledger(), name, app.now()):
@@ -93,13 +94,6 @@ def settle_bills(app: App, provider: str) -> None:
     from vastrun.launcher.cost.statement import settle_due  # at the end of a command
 
     settle_due(app.driver_ledger(), provider, app.provider(provider), app.who(), app.now())
-
-
-def _recorded(app: App, run: Run, services: Services) -> AbstractContextManager[Services]:
-    """Return the services that drive the run, recorded in its transcript."""
-    from vastrun.launcher.transcript import recorded
-
-    return recorded(run, services, app.secrets(), guard_gap_s=partial(getattr, app.guard, "longest_gap_s"))
 
 
 def services_of(

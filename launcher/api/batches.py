@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_text
 from vastrun.launcher.api.session import ApiSession
+from vastrun.launcher.app import App
+from vastrun.launcher.batch.plan import BatchPlan, pack_code, price, rename_for_job
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
 from vastrun.launcher.batch.schedule import holding_runs
-from vastrun.launcher.core import Cause, Phase, UserRequest
+from vastrun.launcher.batch.search import first_points
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import NOTHING, Cause, Phase, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.ports import Ledger
+
+if TYPE_CHECKING:
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 
 class BatchHandle:
@@ -81,9 +91,7 @@ class BatchHandle:
 
         Does not wait. Raises UsageError if there are none.
         """
-        count = retry_points(
-            self._session.app.driver_ledger(), self.name, None if cause is None else str(cause)
-        )
+        count = retry_points(self._session.app.driver_ledger(), self.name, cause)
         self._ensure_driven()
         return count
 
@@ -118,11 +126,9 @@ class BatchHandle:
 
     def _is_over(self) -> bool:
         """Return whether nothing is left for a launcher to do."""
-        batch, states = (
-            self._session.ledger.batches.get(self.name),
-            states_in(self._session.ledger, self.name),
-        )
-        if any(state.is_open for state in states) or has_held_machines(self._session.ledger, self.name):
+        ledger = self._session.ledger
+        batch, states = ledger.batches.get(self.name), states_in(ledger, self.name)
+        if any(state.is_open for state in states) or has_held_machines(ledger, self.name):
             return False
         ends_early = bool(batch.reason) or batch.request in (UserRequest.STOP, UserRequest.DESTROY)
         may_ask = batch.search is not None and len(states) < batch.search.samples
@@ -145,6 +151,30 @@ def _row(result: PointResult) -> PointRow:
         run=None if run is None else run.id,
         outputs=None if run is None else Path(run.out_dir),
     )
+
+
+def plan_batch(
+    app: App,
+    loaded: LoadedBatch,
+    folder: Path,
+    provider: str,
+    note: Callable[[str], None] = lambda _: None,
+) -> BatchPlan:
+    """Return the plan of a batch whose job file is in `folder`, with its code packed.
+
+    Raises if it cannot be uploaded, rented or paid.
+    """
+    ledger, packer, asked = app.ledger(), app.packer(NOTHING), loaded.spec.name
+    loaded = rename_for_job(ledger, loaded)
+    if loaded.spec.name != asked:
+        note(f"the batch {asked} has another job; creating a new batch: {loaded.spec.name}")
+    points = first_points(loaded.spec, loaded.points, loaded.search)
+    job = read_job(points[0].spec_json)
+    check_upload(packer, job, folder, note)
+    check_values_used(job, loaded.unmentioned)
+    points, search = pack_code(points, loaded.search, packer)
+    now = app.now()
+    return price(loaded.spec, points, app.shared_provider(provider), ledger, now, search, app.budgets(now))
 
 
 def request_stop(ledger: Ledger, name: str) -> int:

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vastrun.launcher.api import jobs, runs
-from vastrun.launcher.api.batches import BatchHandle
+from vastrun.launcher.api.batches import BatchHandle, plan_batch
 from vastrun.launcher.api.drivers import StartDriver, Target
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
-from vastrun.launcher.batch.search import first_points
+from vastrun.launcher.batch.plan import check_can_start, submit_plan
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MAX_POINTS, sweep_name
 from vastrun.launcher.core.errors import UsageError
@@ -52,8 +50,7 @@ class Client:
         Raises the same errors as `launch`.
         """
         source = jobs.source_of(job)
-        spec = self._without_auto(source, jobs.load(source, set, now=self._now))
-        return self._plan(source, spec, provider)
+        return self._plan(source, jobs.load(source, set, now=self._now), provider)[1]
 
     def launch(
         self,
@@ -81,19 +78,12 @@ class Client:
         if continues is not None:
             name = continues.id if isinstance(continues, RunHandle) else continues
             parent = app.driver_ledger().get(find_run(app.ledger(), name).id)
-        spec = self._without_auto(source, spec)
-        self._plan(source, spec, provider, parent)
+        spec, _ = self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
         interrupts = app.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
-            run = runs.start_run(
-                attempts,
-                spec,
-                provider=provider,
-                run_id=app.new_id(),
-                out=None if out is None else Path(out),
-                parent=parent,
-            )
+            folder, run_id = None if out is None else Path(out), app.new_id()
+            run = runs.start_run(attempts, spec, provider=provider, run_id=run_id, out=folder, parent=parent)
         self._session.drive(Target("run", run.id))
         return RunHandle(self._session, run.id)
 
@@ -121,9 +111,7 @@ class Client:
         def read_file(name: str) -> str:
             return job.text if job and name == job.name else jobs.read_source(source.folder / name)
 
-        loaded = load_batch(
-            source.text, source.name, read_file, str(source.folder), self._session.app.local_now()
-        )
+        loaded = load_batch(source.text, source.name, read_file, str(source.folder), self._now)
         return self._submit(loaded, source, provider, out)
 
     def sweep(
@@ -149,10 +137,7 @@ class Client:
         runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
         on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
-        from vastrun.launcher.config.batch_file import (  # slow to import: pydantic, yaml
-            load_batch,
-            load_sweep,
-        )
+        from vastrun.launcher.config.batch_file import load_batch, load_sweep  # slow to import
 
         source = jobs.source_of(job)
         batch = {
@@ -168,9 +153,7 @@ class Client:
         if not 1 <= samples <= MAX_POINTS:
             raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
-        loaded = load_sweep(
-            spec, source.text, axes, str(source.folder), samples, self._session.app.local_now()
-        )
+        loaded = load_sweep(spec, source.text, axes, str(source.folder), samples, self._now)
         return self._submit(loaded, source, provider, out)
 
     def runs(self) -> list[RunHandle]:
@@ -194,17 +177,16 @@ class Client:
     def _now(self) -> datetime:
         return self._session.app.local_now()
 
-    def _without_auto(self, source: jobs.JobText, spec: JobSpec) -> JobSpec:
-        """Return the job with a number in place of `auto`."""
-        with jobs.name_in_errors(source):
-            return resolve_auto(spec, self._session.app.estimator())[0]
-
     def _plan(
         self, source: jobs.JobText, spec: JobSpec, provider: str, parent: Run | None = None
-    ) -> LaunchPlan:
-        """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
+    ) -> tuple[JobSpec, LaunchPlan]:
+        """Return the job with a number in place of `auto`, and its plan.
+
+        Raises if it cannot be uploaded, rented or paid.
+        """
         app = self._session.app
         with jobs.name_in_errors(source):
+            spec, _ = resolve_auto(spec, app.estimator())
             spec = jobs.check_upload(app.packer(NOTHING), spec, source.folder)
             ledger, market = self._session.ledger, app.provider(provider)
             try_model(app.estimator(), spec, free=market.free)
@@ -212,25 +194,15 @@ class Client:
             plan = plan_of(spec, market, ledger, now, app.budgets(now), parent)
             if plan.refusals:
                 raise plan.refusals[0]
-            return plan
+            return spec, plan
 
     def _submit(
         self, loaded: LoadedBatch, source: jobs.JobText, provider: str, out: str | os.PathLike[str] | None
     ) -> BatchHandle:
         app, ledger = self._session.app, self._session.ledger
-        loaded = rename_for_job(ledger, loaded)
-        spec = loaded.spec
         with jobs.name_in_errors(source):
-            points = first_points(spec, loaded.points, loaded.search)
-            job = read_job(points[0].spec_json)
-            packer = app.packer(NOTHING)
-            jobs.check_upload(packer, job, source.folder)
-            jobs.check_values_used(job, loaded.unmentioned)
-            points, search = pack_code(points, loaded.search, packer)
-            now = app.now()
-            market, budgets = app.shared_provider(provider), app.budgets(now)
-            plan = price(spec, points, market, ledger, now, search, budgets)
-        folder = Path(out or Path("batches") / spec.name).resolve()
+            plan = plan_batch(app, loaded, source.folder, provider)
+        folder = Path(out or Path("batches") / plan.spec.name).resolve()
         check_can_start(ledger, plan, folder)
         batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
         if not ledger.batches.is_driven(batch.name):

@@ -14,15 +14,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vastrun.launcher.api.drivers import BACKGROUND, Claim, DriverFolder, Target, error_line, take_secrets
+from vastrun.launcher.api.drivers import BACKGROUND, DriverFolder, Target, error_line, take_secrets
 from vastrun.launcher.api.runs import find_open_target
-from vastrun.launcher.api.session import silent
+from vastrun.launcher.api.session import without_terminal
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.driver import BatchDriver
 from vastrun.launcher.batch.results import states_in
@@ -31,11 +29,7 @@ from vastrun.launcher.core import Phase, UserRequest
 from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
 from vastrun.launcher.run_services import attempts_for, batch_services, settle_bills
 from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
-from vastrun.launcher.ui.screens import PlainScreens
-
-if TYPE_CHECKING:
-    from vastrun.launcher.batch.shared import BatchScreen
+from vastrun.launcher.ui.screen import StreamScreen
 
 RETRY_INTERVAL_S = 60.0
 """Seconds between two retries."""
@@ -83,36 +77,40 @@ def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return the exit code."""
     kind, name, *options = arguments
     target, app = Target("batch" if kind == "batch" else "run", name), App(os.environ)
-    app.accept_secrets(take_secrets())
+    app.commands().take_over(take_secrets())
+    interrupts = app.interrupts(views=BACKGROUND in options)
     if BACKGROUND in options:
         assert app.drivers is not None
         folder = DriverFolder(app.drivers)
         log = BoundedLog(folder.log(target))
-        screen = partial(EventScreen, log, TerminalCapabilities(live=False, color=False), now=app.now)
+        app = without_terminal(app, log, EventScreen)
         try:
-            with folder.claim(target) as claim:
-                return _claimed(app.with_changes(screens=PlainScreens(screen)), folder, target, claim)
+            with folder.claim(target), interrupts.listening():
+                _drive(app, interrupts, folder, target)
         except HeldError as error:
             log.write(str(error))
-            return 0
-    interrupts = app.interrupts()
+        except VastrunError as error:
+            app.plain_screen().note(f"giving up: {error}")
+            return error.exit_code
+        return 0
     try:
         with interrupts.listening():
-            drive(silent(app), interrupts, target)
+            drive(without_terminal(app), interrupts, target)
     except VastrunError as error:
         print(error_line(error), file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def drive(app: App, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
+def drive(
+    app: App, interrupts: Interrupts, target: Target, note: Callable[[str], None] = lambda _: None
+) -> bool:
     """Drive a run or a batch; return whether it is closed.
 
-    `screen`: the screen of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
+    `note`: shows a line about a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
     """
     if target.kind == "batch":
-        screen = screen or NoteScreen(lambda _: None)
-        with batch_services(app, target.name, interrupts, screen) as services:
+        with batch_services(app, target.name, interrupts, NoteScreen(note)) as services:
             BatchDriver(target.name, services).drive()
         return not any(state.is_open for state in states_in(app.driver_ledger(), target.name))
     run = app.driver_ledger().get(target.name)
@@ -120,24 +118,6 @@ def drive(app: App, interrupts: Interrupts, target: Target, screen: BatchScreen 
         last = attempts.resume(run, None)
         settle_bills(app, run.provider)
     return last.phase is Phase.ENDED
-
-
-def _claimed(app: App, folder: DriverFolder, target: Target, claim: Claim) -> int:
-    """Drive the target; return the exit code, and record the reason of a failure."""
-    interrupts = app.interrupts(views=True)
-    try:
-        with interrupts.listening():
-            _drive(app, interrupts, folder, target)
-    except HeldError:
-        raise
-    except VastrunError as error:
-        app.plain_screen().note(f"giving up: {error}")
-        claim.fail(error)
-        return error.exit_code
-    except BaseException as error:
-        claim.fail(error)
-        raise
-    return 0
 
 
 def _drive(app: App, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
@@ -148,7 +128,7 @@ def _drive(app: App, interrupts: Interrupts, folder: DriverFolder, target: Targe
         has_ended = True
         try:
             if (newest := find_open_target(ledger, target, app.now())) is not None:
-                has_ended = drive(app, interrupts, newest, NoteScreen(note))
+                has_ended = drive(app, interrupts, newest, note)
         except StorageError as error:
             note(f"{error}; trying again in {RETRY_INTERVAL_S:.0f} s")
             has_ended = False

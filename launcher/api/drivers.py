@@ -223,17 +223,27 @@ class DriverFolder:
         self._record(target).unlink(missing_ok=True)
 
     @contextmanager
-    def claim(self, target: Target) -> Iterator[Claim]:
-        """Lock the target's record, as its driver. Raises HeldError if another driver is alive."""
+    def claim(self, target: Target) -> Iterator[None]:
+        """Lock the target's record, as its driver, and record the error that ends it.
+
+        Raises HeldError if another driver is alive.
+        """
         with self._record(target).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HeldError(f"{target.name} has a background driver already") from None
             record = DriverRecord(kind=target.kind, name=target.name, pid=os.getpid(), folder=str(Path.cwd()))
-            claim = Claim(file, record)
-            claim.write()
-            yield claim
+            _overwrite(file, record)
+            try:
+                yield
+            except HeldError:  # another launcher does the work
+                raise
+            except BaseException as error:
+                text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
+                with suppress(OSError):  # the log has it, too
+                    _overwrite(file, replace(record, error=text))
+                raise
 
     def start(
         self,
@@ -245,11 +255,21 @@ class DriverFolder:
     ) -> int:
         """Start a driver, wait until it `holds` the target or has ended, and return its process id.
 
-        `secrets`: what it gets to keep in its memory.
+        It starts in the folder of its predecessor. `secrets`: what it gets to keep in its memory.
         Raises VastrunError if it ended with an error.
         """
-        process = self._spawn(target, secrets)
-        waited_s = 0.0
+        former, waited_s = self.find(target), 0.0
+        folder = former.folder if former is not None and Path(former.folder).is_dir() else None
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._prune()
+            with self.log(target).open("ab") as output:
+                process = _spawn(target, secrets, output, output, BACKGROUND, folder=folder)
+        except OSError as error:
+            raise StorageError(
+                f"cannot start a background driver for {target.name}: {error.strerror or error}",
+                hint=target.resume_command,
+            ) from error
         while process.poll() is None and waited_s < START_TIMEOUT_S:
             if self.is_alive(target) and holds():
                 break
@@ -266,21 +286,6 @@ class DriverFolder:
     def _record(self, target: Target) -> Path:
         return self._path / f"{target.kind}-{target.name}.json"
 
-    def _spawn(self, target: Target, secrets: bytes) -> subprocess.Popen[bytes]:
-        """Start the process in the folder of its predecessor."""
-        former = self.find(target)
-        folder = former.folder if former is not None and Path(former.folder).is_dir() else None
-        try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._prune()
-            with self.log(target).open("ab") as output:
-                return _spawn(target, secrets, output, output, BACKGROUND, folder=folder)
-        except OSError as error:
-            raise StorageError(
-                f"cannot start a background driver for {target.name}: {error.strerror or error}",
-                hint=target.resume_command,
-            ) from error
-
     def _prune(self) -> None:
         """Remove the oldest logs, except those of drivers with a record."""
         protected = {self.log(record.target).name for record in self.records()}
@@ -290,22 +295,8 @@ class DriverFolder:
                 path.unlink(missing_ok=True)
 
 
-class Claim:
-    """The locked record of a running driver."""
-
-    def __init__(self, file: IO[str], record: DriverRecord) -> None:
-        self._file, self._record = file, record
-
-    def write(self) -> None:
-        """Overwrite the record in its file."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(asdict(self._record)))
-        self._file.flush()
-
-    def fail(self, error: BaseException) -> None:
-        """Record why the driver gives up."""
-        text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
-        self._record = replace(self._record, error=text)
-        with suppress(OSError):  # the log has it, too
-            self.write()
+def _overwrite(file: IO[str], record: DriverRecord) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(json.dumps(asdict(record)))
+    file.flush()

@@ -53,17 +53,15 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
         # Files of this computer are measured anew: a launch sends what is there then.
         data = [file if file.url else replace(file, sha256=None, size=None) for file in job.data]
         values = asdict(replace(job, data=tuple(data)))
-        return JobText(
-            text=json.dumps({field.name: values[field.name] for field in job_fields(job)}),
-            name=what,
-            folder=Path.cwd(),
-        )
-    if isinstance(job, Mapping):
-        return JobText(text=to_yaml(job, what), name=what, folder=Path.cwd())
-    if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
-        return JobText(text=job, name=what, folder=Path.cwd())
-    path = file_or_example(Path(job))
-    return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
+        text = json.dumps({field.name: values[field.name] for field in job_fields(job)})
+    elif isinstance(job, Mapping):
+        text = to_yaml(job, what)
+    elif isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
+        text = job
+    else:
+        path = file_or_example(Path(job))
+        return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
+    return JobText(text=text, name=what, folder=Path.cwd())
 
 
 def load(
@@ -176,31 +174,20 @@ def name_in_errors(source: JobText) -> Iterator[None]:
         raise JobValueError(f"{source.name}: {error}", hint=error.hint) from error
 
 
-_MAX_SUGGESTIONS = 5
 _EXAMPLES = ("quickstart.yaml", "own_script.yaml")
 _WRITE_ONE = f"vastrun init train.py writes a job file for your program; an example: {' or '.join(_EXAMPLES)}"
 
 
 def suggest_files(path: Path) -> str:
     """Suggest the file with the most similar name, else the YAML files nearby, else how to write one."""
-    files = _yaml_files(path.parent if path.parent.is_dir() else Path())
+    folder = path.parent if path.parent.is_dir() else Path()
+    files = sorted(file for file in folder.glob("*.y*ml") if file.suffix in (".yaml", ".yml"))
     # An example needs no folder.
     known = [*files, *(Path(name) for name in _EXAMPLES if path.parent == Path())]
     stems = difflib.get_close_matches(path.stem, [file.stem for file in known], n=1)
     if stems:
         return next(file for file in known if file.stem in stems).as_posix()
-    if not files:
-        return _WRITE_ONE
-    more = f" and {len(files) - _MAX_SUGGESTIONS} more" if len(files) > _MAX_SUGGESTIONS else ""
-    are = "is" if len(files) == 1 else "are"
-    return f"there {are} {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}{more}"
-
-
-def _yaml_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
-    except OSError:
-        return []
+    return f"one of {', '.join(file.as_posix() for file in files[:5])}" if files else _WRITE_ONE
 
 
 def check_values_used(spec: JobSpec, names: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_text
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import attempt_after, is_retry_missing, lineage_of
+from vastrun.launcher.commands.chains import chain_of, is_retry_missing, lineage_of
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.logfeed import Feed, feed_of
 from vastrun.launcher.commands.queries import row_of
@@ -92,7 +92,7 @@ class RunHandle:
         """
         run = self._newest()
         feed = feed_of(run, self._session.ledger, self._session.app.provider(run.provider))
-        choice, clock = LogFilter(rank=rank), self._session.app.clock()
+        choice, clock = LogFilter(rank=rank), self._session.app.interrupts()
 
         def sleep(seconds: float) -> None:
             self._launcher_has_ended(self._attempts())
@@ -217,8 +217,12 @@ def _target(run: Run) -> Target:
 def attempts_from(ledger: Ledger, run: Run) -> list[Run]:
     """Return this run and the attempts that followed it, oldest first."""
     attempts = [run]
-    while run.phase is Phase.ENDED and (following := attempt_after(ledger, run)) is not None:
-        run = following
+    while run.phase is Phase.ENDED:
+        later = ledger.runs(parent=run.id)
+        tries = [one for one in later if run.id in [each.id for each in chain_of(ledger, one)]]
+        if not tries:
+            break
+        run = tries[0]
         attempts.append(run)
     return attempts
 
@@ -245,7 +249,13 @@ def is_driven(ledger: Ledger, target: Target) -> bool:
 
 
 def start_run(
-    attempts: Attempts, spec: JobSpec, *, provider: str, run_id: str, out: Path | None, parent: Run | None
+    attempts: Attempts,
+    spec: JobSpec,
+    *,
+    provider: str,
+    run_id: str,
+    out: Path | None,
+    parent: Run | None = None,
 ) -> Run:
     """Write a run into the ledger, with its outputs in `out` or in `runs/RUN`. Raises as `start`."""
     folder = str((out or Path("runs") / run_id).resolve())

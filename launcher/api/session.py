@@ -8,13 +8,14 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import TextIO, TypeVar
 
 from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
 from vastrun.launcher.app import App
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screen import OutputStream, StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
 
 POLL_INTERVAL_S = 0.25
@@ -40,7 +41,7 @@ class ApiSession:
         with self._lock:
             if self._app is None or self._process != os.getpid():
                 # A fork must not use its parent's connection to the ledger, or wait for its children.
-                self._app, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
+                self._app, self._process, self._drivers = without_terminal(self._wire()), os.getpid(), {}
             return self._app
 
     @property
@@ -54,7 +55,7 @@ class ApiSession:
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless this session has one running."""
-        secrets = self.app.printed_secrets()
+        secrets = self.app.commands().hand_over()
         with self._lock:
             # Poll all of them, so that none stays a zombie.
             alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
@@ -72,7 +73,7 @@ class ApiSession:
 
     def wait(self, poll: Callable[[], _T | None], timeout: float | None, what: str) -> _T:
         """Call `poll` repeatedly until it returns a result. Raises TimeoutError after `timeout` seconds."""
-        clock = self.app.clock()
+        clock = self.app.interrupts()
         until = None if timeout is None else clock.now() + timeout
         while True:
             found = poll()
@@ -85,17 +86,14 @@ class ApiSession:
 
     def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: object) -> _T:
         """Wait as `wait`, with the text of `shown` on stderr meanwhile."""
-        display = ProgressLine(shown, sys.stderr)
-        try:
-            return self.wait(refreshed(poll, display, self.now), timeout, what)
-        finally:
-            display.close()
 
+        def poll_and_show() -> _T | None:
+            found = poll()
+            display.refresh(at_once=found is not None)
+            return found
 
-def silent(app: App) -> App:
-    """Return the app with silent screens."""
-    screen = partial(StreamScreen, _NullStream(), TerminalCapabilities(live=False, color=False), now=app.now)
-    return app.with_changes(screens=PlainScreens(screen))
+        with closing(ProgressLine(shown, sys.stderr, self.now)) as display:
+            return self.wait(poll_and_show, timeout, what)
 
 
 class _NullStream(io.TextIOBase):
@@ -106,18 +104,31 @@ class _NullStream(io.TextIOBase):
         return len(text)
 
 
+_SILENCE = _NullStream()
+
+
+def without_terminal(
+    app: App, stream: OutputStream = _SILENCE, kind: type[StreamScreen] = StreamScreen
+) -> App:
+    """Return the app with screens of that kind, whose plain lines go to the stream; by default to none."""
+    screen = partial(kind, stream, TerminalCapabilities(live=False, color=False), now=app.now)
+    return app.with_changes(screens=PlainScreens(screen))
+
+
 class ProgressLine:
     """One line of stderr, replaced in place in a terminal; elsewhere a new line when it has changed."""
 
-    def __init__(self, shown: object, stream: TextIO) -> None:
+    def __init__(self, shown: object, stream: TextIO, now: Callable[[], float]) -> None:
         """`shown`: its text is the progress, without control characters."""
-        self._shown, self._stream, self._is_live = shown, stream, stream.isatty()
-        self._last = ""
-        self.interval_s = 1.0 if self._is_live else 30.0  # lines in a file cannot be replaced
+        self._shown, self._stream, self._is_live, self._now = shown, stream, stream.isatty(), now
+        self._last, self._at = "", float("-inf")
 
-    def refresh(self) -> None:
-        """Print the line."""
-        line = str(self._shown)
+    def refresh(self, *, at_once: bool) -> None:
+        """Print the line, if the last one was a while ago."""
+        interval_s = 1.0 if self._is_live else 30.0  # lines in a file cannot be replaced
+        if not at_once and self._now() - self._at < interval_s:
+            return
+        line, self._at = str(self._shown), self._now()
         if self._is_live:
             self._stream.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         elif line != self._last:
@@ -130,20 +141,3 @@ class ProgressLine:
         if self._is_live and self._last:
             self._stream.write("\n")
             self._stream.flush()
-
-
-def refreshed(
-    poll: Callable[[], _T | None], display: ProgressLine, now: Callable[[], float]
-) -> Callable[[], _T | None]:
-    """Return `poll` with a refresh of the display at intervals, and once the result is there."""
-    refreshed_at = float("-inf")
-
-    def poll_and_show() -> _T | None:
-        nonlocal refreshed_at
-        found = poll()
-        if found is not None or now() - refreshed_at >= display.interval_s:
-            refreshed_at = now()
-            display.refresh()
-        return found
-
-    return poll_and_show

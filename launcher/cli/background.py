@@ -8,12 +8,13 @@ from pathlib import Path
 from vastrun.launcher.api.drivers import DriverFolder, Target
 from vastrun.launcher.api.runs import find_open_target, is_driven
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note
 from vastrun.launcher.commands.chains import pushed_url
+from vastrun.launcher.commands.queries import lease_end
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.errors import HeldError, VastrunError
-from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.decisions.policy import lease_of
 from vastrun.launcher.ui.render.amounts import moment, rough
 
 _SERVER_WAIT_S = 15.0
@@ -28,34 +29,22 @@ def hand_over_run(app: App, run: Run) -> str:
     """
     target = Target("run", run.id)
     ledger = app.driver_ledger()
-    if app.drivers is None or is_driven(ledger, target):
-        return ""
-    if find_open_target(ledger, target, app.now()) is None:
+    is_open = find_open_target(ledger, target, app.now()) is not None
+    if app.drivers is None or not is_open or is_driven(ledger, target):
         return ""
     if app.computer() and app.provider(run.provider).shared and _is_served(app, target):
         driver = "vastrun serve --driver, on a computer of the team"
     else:
         driver = start_driver(app, app.drivers, target)
-    spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
-    lease = None if run.offer is None else lease_of(spec, run.offer)
-    collect_s = None if lease is None else lease.collect_s
-    ends_at = None if lease is None else lease_ends_at(run, lease)
+    spec = read_job(run.spec_json)
+    collect_s = None if run.offer is None else lease_of(spec, run.offer).collect_s
     return detached_text(
         run.id,
         driver,
-        outputs=outputs_text(collect_s, ends_at, app.now()),
+        outputs=outputs_text(collect_s, lease_end(run)),
         pushed_to=pushed_url(run),
         notifies=app.notifier(lambda _: None).shown_addresses(spec),
     )
-
-
-def check_unused(app: App, run: Run) -> None:
-    """Raise HeldError if another launcher drives the run."""
-    driver = app.ledger().driver(run.id)
-    if driver is not None:
-        raise HeldError(
-            f"{run.id} is driven by another launcher: {driver.who}", hint=f"vastrun attach {run.id}"
-        )
 
 
 def hand_over_batch(app: App, name: str) -> str:
@@ -66,7 +55,7 @@ def hand_over_batch(app: App, name: str) -> str:
     driver = start_driver(app, app.drivers, target)
     job = read_job(app.ledger().batches.points(name)[0].spec_json)
     shown = app.notifier(lambda _: None).shown_addresses(job)
-    outputs = outputs_text(None, None, app.now())
+    outputs = outputs_text(None, None)
     return detached_text(
         name, driver, outputs=outputs, pushed_to=job.checkpoints.push, notifies=shown, is_batch=True
     )
@@ -77,7 +66,10 @@ def start_driver(app: App, path: Path, target: Target) -> str:
     folder = DriverFolder(path)
     ledger = app.ledger()
     pid = folder.start(
-        target, holds=lambda: is_driven(ledger, target), wait=app.clock().sleep, secrets=app.printed_secrets()
+        target,
+        holds=lambda: is_driven(ledger, target),
+        wait=app.interrupts().sleep,
+        secrets=app.commands().hand_over(),
     )
     return f"process {pid}, log {folder.log(target)}"
 
@@ -96,15 +88,11 @@ def replace_dead_drivers(app: App) -> None:
         elif is_driven(app.ledger(), target):
             continue
         elif record.error:
-            say(f"the background driver of {target.name} gave up: {record.error}", err=True)
-            say(f"try:   {target.resume_command} -d", err=True)
+            note(f"the background driver of {target.name} gave up: {record.error}")
+            note(f"try:   {target.resume_command} -d")
         else:
-            assert app.drivers is not None
             gone = f"the background driver of {target.name} (process {record.pid}) is gone"
-            try:
-                say(f"{gone}; another one replaces it: {start_driver(app, app.drivers, target)}", err=True)
-            except VastrunError as error:  # the user's own command must still run
-                say(f"{gone}, and cannot be replaced: {error}", err=True)
+            _continue(app, target, f"{gone}; another one replaces it")
 
 
 def continue_killed(app: App, killed: Sequence[str]) -> None:
@@ -119,28 +107,28 @@ def continue_killed(app: App, killed: Sequence[str]) -> None:
         for target in sorted(targets, key=lambda target: target.name):
             if find_open_target(app.driver_ledger(), target, app.now()) is None or is_driven(ledger, target):
                 continue
-            say(
+            note(
                 f"the launcher of {target.name} (process {who.split(':')[-2]}) was killed, most likely by "
-                "the kernel: this computer ran out of memory",
-                err=True,
+                "the kernel: this computer ran out of memory"
             )
-            _continue(app, target)
+            _continue(app, target, "a background driver continues it")
         app.presence.forget(who)
 
 
-def _continue(app: App, target: Target) -> None:
-    if app.drivers is None:
-        say(f"try:   {target.resume_command}", err=True)
-        return
+def _continue(app: App, target: Target, what: str) -> None:
+    """Start a background driver, and say `what` it does; the user's own command must run without one, too."""
     try:
-        say(f"a background driver continues it: {start_driver(app, app.drivers, target)}", err=True)
-    except VastrunError as error:  # the user's own command must still run
-        say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
+        if app.drivers is not None:
+            note(f"{what}: {start_driver(app, app.drivers, target)}")
+            return
+    except VastrunError as error:
+        note(str(error))
+    note(f"try:   {target.resume_command}")
 
 
 def _is_served(app: App, target: Target) -> bool:
     """Return whether a server of the team claims the run within `_SERVER_WAIT_S`."""
-    ledger, clock = app.ledger(), app.clock()
+    ledger, clock = app.ledger(), app.interrupts()
     until = clock.now() + _SERVER_WAIT_S
     while clock.now() < until:
         if is_driven(ledger, target):
@@ -182,7 +170,7 @@ def detached_text(
     )
 
 
-def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> str:
+def outputs_text(collect_s: float | None, ends_at: float | None) -> str:
     """Say how long a machine keeps its outputs after its training.
 
     `collect_s`: None: unknown; `ends_at`: latest epoch seconds at which the machine destroys itself.
@@ -190,7 +178,5 @@ def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> 
     if collect_s is None:
         return "If it is off when a run ends, a rented machine keeps the outputs for limits.collect_s."
     head = "If it is off when training ends, a rented machine keeps the outputs"
-    if ends_at is not None and ends_at - now <= collect_s:
-        return f"{head} until {moment(ends_at)} (limits)."
     latest = "" if ends_at is None else f", until {moment(ends_at)} at the latest"
     return f"{head} for {rough(collect_s)} (limits.collect_s){latest}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import closing
 
 import click
 
@@ -14,7 +15,7 @@ from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli import batch_submit
 from vastrun.launcher.cli.background import replace_dead_drivers
 from vastrun.launcher.cli.options import json_option, plain_option
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import exit_with, note, show, width
 from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
@@ -44,14 +45,7 @@ def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -
 name_argument = click.argument("name", metavar="BATCH", callback=_newest_for_last)
 
 
-class _DefinitionOrder(click.Group):
-    """A group that lists its commands in the order of their definition."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("batch", cls=_DefinitionOrder)
+@click.group("batch")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Run one job at many points under one budget.
@@ -95,33 +89,27 @@ def status_command(app: App, name: str | None, as_json: bool) -> None:
 @name_argument
 @plain_option
 @json_option
-@click.pass_context
-def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
+@click.pass_obj
+def watch_command(app: App, name: str, as_json: bool) -> None:
     """Follow a batch that another launcher drives.
 
     Ctrl-C detaches; the batch continues.
     """
-    app: App = ctx.obj
     interrupts = app.interrupts(views=True)
     screen = app.screens.of_many(app.now(), lambda: batch_submit.open_runs_of(app, name))
-    lines, ended = (
-        batch_submit.BatchLines(screen),
-        {s.point.id for s in states_in(app.ledger(), name) if s.verdict},
-    )
-    try:
-        with interrupts.listening():
-            while True:
-                row = row_in(app.ledger(), name, app.now())
-                for state in row.states:
-                    if state.verdict is not None and state.point.id not in ended:
-                        ended.add(state.point.id)
-                        lines.ended(state, row.batch)
-                lines.progress(row.progress, row.batch)
-                if not row.is_driven or interrupts.current() is not UserRequest.NONE:
-                    break
-                interrupts.sleep(2.0)
-    finally:
-        screen.close()
+    lines = batch_submit.BatchLines(screen)
+    ended = {state.point.id for state in states_in(app.ledger(), name) if state.verdict}
+    with closing(screen), interrupts.listening():
+        while True:
+            row = row_in(app.ledger(), name, app.now())
+            for state in row.states:
+                if state.verdict is not None and state.point.id not in ended:
+                    ended.add(state.point.id)
+                    lines.ended(state, row.batch)
+            lines.progress(row.progress, row.batch)
+            if not row.is_driven or interrupts.current() is not UserRequest.NONE:
+                break
+            interrupts.sleep(2.0)
     batch_submit.show_results(app, row.batch, row.states, as_json=as_json)
 
 
@@ -131,38 +119,36 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @batch_submit.detach_option
 @plain_option
 @json_option
-@click.pass_context
-def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: bool, as_json: bool) -> None:
+@click.pass_obj
+def resume_command(app: App, name: str, no_early_stop: bool, detach: bool, as_json: bool) -> None:
     """Continue a batch that was stopped or killed."""
-    app: App = ctx.obj
     if detach and no_early_stop:
         raise click.UsageError("--no-early-stop and --detach exclude each other")
     app.driver_ledger().batches.get(name)
     app.ledger().batches.reopen(name)
-    ctx.exit(batch_submit.drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
+    exit_with(batch_submit.drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
 
 
 @command.command("stop")
 @name_argument
-@click.pass_context
-def stop_command(ctx: click.Context, name: str) -> None:
+@click.pass_obj
+def stop_command(app: App, name: str) -> None:
     """Stop a batch: start no further points, and stop its runs.
 
     Each run saves a checkpoint, its outputs are downloaded and its machine is destroyed. The launcher of
     the batch does so; without one, this command does.
     """
-    app: App = ctx.obj
     ledger = app.ledger()
     asked = request_stop(ledger, name)
-    say(f"asked {how_many(asked, 'run')} of {name} to stop", err=True)
+    note(f"asked {how_many(asked, 'run')} of {name} to stop")
     if asked and not ledger.batches.is_driven(name):
-        say("no launcher drives the batch; stopping its runs from here", err=True)
+        note("no launcher drives the batch; stopping its runs from here")
         try:
             code = batch_submit.drive(app, name, as_json=False)
         except HeldError as held:  # another launcher has started since, and obeys the request
-            say(f"{held}; it stops the runs", err=True)
+            note(f"{held}; it stops the runs")
         else:
-            ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
+            exit_with(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
 @command.command("results")
@@ -191,13 +177,12 @@ def results_command(app: App, name: str, as_json: bool, as_csv: bool) -> None:
     help="Retry only points that failed with this cause.",
 )
 @json_option
-@click.pass_context
-def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: bool) -> None:
+@click.pass_obj
+def retry_command(app: App, name: str, cause: str | None, as_json: bool) -> None:
     """Retry the failed points, and follow the batch to its end.
 
     Each retry gets a new folder for its outputs.
     """
-    app: App = ctx.obj
     count = retry_points(app.driver_ledger(), name, cause)
-    say(f"retrying {how_many(count, 'point')} of {name}", err=True)
-    ctx.exit(batch_submit.drive(app, name, as_json=as_json))
+    note(f"retrying {how_many(count, 'point')} of {name}")
+    exit_with(batch_submit.drive(app, name, as_json=as_json))

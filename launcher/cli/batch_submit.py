@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,15 @@ import click
 
 from vastrun.contract.errors import how_many
 from vastrun.launcher.api import jobs
-from vastrun.launcher.api.batches import has_held_machines
-from vastrun.launcher.api.jobs import check_upload, check_values_used
+from vastrun.launcher.api.batches import has_held_machines, plan_batch
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
+from vastrun.launcher.batch.plan import check_can_start, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, same_results, states_in
 from vastrun.launcher.batch.schedule import PointState
-from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli import options
 from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.job_files import listed_files, note_changed_code
-from vastrun.launcher.cli.output import note, say, set_error_job_file, show, width
+from vastrun.launcher.cli.output import exit_with, note, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
@@ -42,7 +41,6 @@ from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.ports import Ledger
 from vastrun.launcher.run_services import batch_services
 from vastrun.launcher.ui.render.batch import (
     BatchPlanDocument,
@@ -68,45 +66,21 @@ detach_option = click.option(
 early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
 _SET = re.compile(r"--set ([\w.]+)=([^\s,]+)(?:, or (?:set )?[\w. ]+ in the job file)?")
 _USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or --usd(?: USD)?")
-reuse_option = click.option(
-    "--reuse",
-    type=click.Choice(("auto", "never")),
-    default="never",
-    show_default=True,
-    help="Run several points on one machine, one after the other.",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """Options of a command line that submits a batch."""
-
-    provider: str
-    out: Path | None
-    dry_run: bool
-    yes: bool
-    as_json: bool
-    detach: bool
-    """Let a background driver start the points."""
-    sweeps: bool = False
-    """True for `vastrun sweep`, which has no batch file."""
 
 
 @click.command("submit")
-@click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
+@click.argument("batch_file", metavar="BATCH.yaml", type=options.PATH)
 @options.provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
-)
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [batches/BATCH].")
 @early_stop_option
 @detach_option
 @dry_run_option
 @options.yes_option
 @options.plain_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def submit_command(
-    ctx: click.Context,
+    app: App,
     batch_file: Path,
     provider: str,
     out: Path | None,
@@ -123,7 +97,7 @@ def submit_command(
     """
     from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
 
-    say(f"reading {batch_file}", err=True)
+    note(f"reading {batch_file}")
     set_error_job_file(batch_file)
     folder = batch_file.resolve().parent
     loaded = load_batch(
@@ -131,65 +105,58 @@ def submit_command(
         str(batch_file),
         lambda name: jobs.read_source(folder / name, batch_file.name),
         str(folder),
-        ctx.obj.local_now(),
-    )
-    submission = Submission(
-        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach
+        app.local_now(),
     )
     if no_early_stop:
         loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
-    ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
+    with _hints(hint_for_batch):
+        name = _submit(app, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
+    exit_with(0 if name is None else drive(app, name, as_json=as_json, detach=detach))
 
 
-def submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
-    """Price the batch, ask for confirmation, write it into the ledger and drive it; return the exit code."""
+@contextmanager
+def _hints(rewritten: Callable[[str], str]) -> Iterator[None]:
     try:
-        name = _submit(app, loaded, file, submission)
+        yield
     except VastrunError as error:
-        error.hint = hint_for_sweep(error.hint) if submission.sweeps else hint_for_batch(error.hint)
+        error.hint = rewritten(error.hint)
         raise
-    if name is None:
-        return 0
-    return drive(app, name, as_json=submission.as_json, detach=submission.detach)
 
 
-def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
-    """Return the name of the batch in the ledger; None after a dry run."""
-    market, ledger = app.shared_provider(submission.provider), app.ledger()
-    asked, loaded = loaded.spec.name, rename_for_job(ledger, loaded)
-    spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
-    if spec.name != asked:
-        say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
-    job = read_job(points[0].spec_json)
-    packer = app.packer(NOTHING)
-    check_upload(packer, job, file.resolve().parent, note)
-    check_values_used(job, loaded.unmentioned)
-    former = _former_code(ledger, spec.name)
-    points, search = pack_code(points, loaded.search, packer)
-    now = app.now()
-    plan = price(spec, points, market, ledger, now, search, app.budgets(now))
-    if submission.dry_run:
-        show(BatchPlanDocument.of(plan), plan_text(plan), as_json=submission.as_json)
+def _submit(
+    app: App,
+    loaded: LoadedBatch,
+    job_folder: Path,
+    provider: str,
+    out: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> str | None:
+    """Price the batch, ask for confirmation, and write it into the ledger; return its name.
+
+    None after a dry run.
+    """
+    ledger = app.ledger()
+    plan = plan_batch(app, loaded, job_folder, provider, note)
+    if dry_run:
+        show(BatchPlanDocument.of(plan), plan_text(plan), as_json=as_json)
         return None
-    folder = (submission.out or Path("batches") / spec.name).resolve()
+    folder = (out or Path("batches") / plan.spec.name).resolve()
     check_can_start(ledger, plan, folder)
-    if not market.free:
+    if not app.shared_provider(provider).free:
         count, max_usd = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
-        options.confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=submission.yes)
+        options.confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=yes)
+    before = ledger.batches.points(plan.spec.name)
+    former = read_job(before[-1].spec_json).code_digest if before else None
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
-    say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
-    if former is not None and (changed := packer.changed_code(replace(job, code_digest=former))):
-        say(f"the code has changed since the last submit: {listed_files(changed)}", err=True)
+    note(f"batch {batch.name}: {what}, outputs in {batch.folder}")
+    job = read_job(plan.points[0].spec_json)
+    if former is not None and (changed := app.packer(NOTHING).changed_code(replace(job, code_digest=former))):
+        note(f"the code has changed since the last submit: {listed_files(changed)}")
     return batch.name
-
-
-def _former_code(ledger: Ledger, name: str) -> str | None:
-    """Return the digest of the code of the batch's last point."""
-    if name not in [batch.name for batch in ledger.batches.all()]:
-        return None
-    points = ledger.batches.points(name)
-    return read_job(points[-1].spec_json).code_digest if points else None
 
 
 def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
@@ -202,7 +169,7 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
         note_changed_code(app, f"batch {name}", points[-1].spec_json)
     if detach:
         if notice := hand_over_batch(app, name):
-            say(notice, err=True)
+            note(notice)
             show_results(app, app.ledger().batches.get(name), states_in(app.ledger(), name), as_json=as_json)
             return 0
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
@@ -211,22 +178,17 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
     interrupts = app.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
     screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
-    try:
-        with (
-            interrupts.listening(),
-            batch_services(app, name, interrupts, BatchLines(screen), prunes=prunes) as services,
-        ):
-            BatchDriver(name, services).drive()
-    finally:
-        screen.close()
+    served = batch_services(app, name, interrupts, BatchLines(screen), prunes=prunes)
+    with closing(screen), interrupts.listening(), served as services:
+        BatchDriver(name, services).drive()
     ledger = app.ledger()
     states = states_in(ledger, name)
     batch, is_held = ledger.batches.get(name), has_held_machines(ledger, name)
     show_results(app, batch, states, as_json=as_json)
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
-        say(notice, err=True)
+        note(notice)
     elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
-        say(f"{rest}\ntry:   {batch.resume_command}" if batch.resume_command else rest, err=True)
+        note(f"{rest}\ntry:   {batch.resume_command}" if batch.resume_command else rest)
     return exit_code(batch, states, interrupts.current(), is_held=is_held)
 
 
@@ -316,7 +278,7 @@ def hint_for_sweep(hint: str) -> str:
 
 
 @click.command("sweep")
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("job_file", metavar="JOB.yaml", type=options.PATH)
 @click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
 @options.provider_option
 @click.option("--usd", type=click.FloatRange(0, min_open=True), help="Budget of all runs together.")
@@ -346,19 +308,23 @@ def hint_for_sweep(hint: str) -> str:
     "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune lagging runs after this step."
 )
 @options.set_option
-@reuse_option
-@click.option("--name", help="Name of the batch [JOB-sweep].")
 @click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/NAME]."
+    "--reuse",
+    type=click.Choice(("auto", "never")),
+    default="never",
+    show_default=True,
+    help="Run several points on one machine, one after the other.",
 )
+@click.option("--name", help="Name of the batch [JOB-sweep].")
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [batches/NAME].")
 @detach_option
 @dry_run_option
 @options.yes_option
 @options.plain_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def sweep_command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     axes: tuple[str, ...],
     provider: str,
@@ -383,7 +349,7 @@ def sweep_command(
     amp=on,off with {amp:--amp} in the command tries a flag.
     Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
     """
-    say(f"reading {job_file}", err=True)
+    note(f"reading {job_file}")
     from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
 
     job_file = jobs.file_or_example(job_file, note)
@@ -397,12 +363,12 @@ def sweep_command(
         reuse=reuse,
     )
     text = jobs.read_source(job_file)
-    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, app.local_now(), sets)
     if name is None:
         # After its job, not its file: most are called job.yaml, and would share one batch.
         name = sweep_name(read_job(loaded.points[0].spec_json).name)
         loaded = replace(loaded, spec=replace(loaded.spec, name=name))
-    submission = Submission(
-        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach, sweeps=True
-    )
-    ctx.exit(submit(ctx.obj, loaded, job_file, submission))
+    folder = job_file.resolve().parent
+    with _hints(hint_for_sweep):
+        submitted = _submit(app, loaded, folder, provider, out, dry_run=dry_run, yes=yes, as_json=as_json)
+    exit_with(0 if submitted is None else drive(app, submitted, as_json=as_json, detach=detach))

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.bundle.archive import Archive
-from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.doctor import findings_of
+from vastrun.launcher.cli.options import FILE, json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
@@ -28,7 +28,6 @@ from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.core.secrets import Mask, job_secrets, public_job, values_in
 from vastrun.launcher.outputs.disk import disk_errors
 from vastrun.launcher.outputs.folder import TRANSCRIPT, GrowingFile, Outputs
-from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript import MAX_BYTES, row_of, to_jsonable
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
@@ -56,12 +55,7 @@ class BugReport(Document):
 
 @click.command("bugreport")
 @run_argument
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write [bugreport-RUN.tar.gz].",
-)
+@click.option("--output", metavar="FILE", type=FILE, help="File to write [bugreport-RUN.tar.gz].")
 @json_option
 @click.pass_obj
 def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None:
@@ -73,27 +67,7 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     """
     run = the_run(app, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")
-    versions = {"python": sys.version.split()[0], "system": platform.platform()}
-    for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    setup = CheckedSetup(
-        state=app.state,
-        python=app.python,
-        ledger=app.ledger,
-        provider=app.provider,
-        chosen=run.provider,
-        now=app.now,
-    )
-    parts = write_report(
-        file,
-        run,
-        app.ledger(),
-        app.now(),
-        private=_private(app, run),
-        versions=versions,
-        findings=list(examine(setup)),
-    )
+    parts = write_report(app, run, file)
     rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
     listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{listed}", as_json=as_json)
@@ -143,23 +117,10 @@ class PrivateData:
         return text
 
 
-def write_report(
-    file: Path,
-    run: Run,
-    ledger: Ledger,
-    now: float,
-    *,
-    private: PrivateData,
-    versions: Mapping[str, str],
-    findings: Sequence[Finding],
-) -> Sequence[ReportPart]:
+def write_report(app: App, run: Run, file: Path) -> Sequence[ReportPart]:
     """Write the archive, and return what is in it. Raises StorageError."""
-    # For a key only whether it is accepted, since the rest describes an account.
-    public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
-    texts = {
-        **_texts(run, ledger, now, private, versions),
-        "doctor.txt": "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public),
-    }
+    private = _private(app, run)
+    texts = _texts(app, run, private)
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
     parts = [
         ReportPart(name=name, what=_CONTENTS.get(name, "the calls of a further node"), bytes=len(content))
@@ -173,10 +134,18 @@ def write_report(
     return parts
 
 
-def _texts(
-    run: Run, ledger: Ledger, now: float, private: PrivateData, versions: Mapping[str, str]
-) -> Mapping[str, str]:
-    outputs, explained = Outputs(run), explain(ledger, run, now)
+def _texts(app: App, run: Run, private: PrivateData) -> Mapping[str, str]:
+    ledger, outputs = app.ledger(), Outputs(run)
+    explained = explain(ledger, run, app.now())
+    versions = {"python": sys.version.split()[0], "system": platform.platform()}
+    for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    # For a key only whether it is accepted, since the rest describes an account.
+    findings = (
+        f"{one.health:4} {one.name}: {'(left out)' if one.name.endswith(' key') else one.text}\n"
+        for one in findings_of(app, run.provider)
+    )
     nodes = {
         f"{member_folder(one.node)}.{TRANSCRIPT}": _transcript(Outputs(one))
         for one in ledger.runs(leader=run.id)
@@ -195,6 +164,7 @@ def _texts(
         # What the transcript has of the log was masked when the secrets were known.
         "log.txt": GrowingFile(outputs.log, last_lines=_LOG_LINES).more() if private.knows_secrets else "",
         "versions.json": _json(private, versions),
+        "doctor.txt": "".join(findings),
     }
 
 

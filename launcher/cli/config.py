@@ -13,7 +13,7 @@ from click.shell_completion import get_completion_class
 
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.options import json_option
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.output import note, say, show
 from vastrun.launcher.commands.settings import budgets_of, set_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.batch import BudgetUse
@@ -55,7 +55,7 @@ def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> N
     )
     show(shown, settings_text(shown), as_json=as_json)
     if loaded.faults:
-        say("\n".join(f"error: {fault}" for fault in loaded.faults), err=True)
+        note("\n".join(f"error: {fault}" for fault in loaded.faults))
         ctx.exit(UsageError.exit_code)
 
 
@@ -66,9 +66,9 @@ def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> N
 def set_command(app: App, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
     set_value(app.config_file, key, value)
-    say(f"{key} is {value} in {app.config_file}", err=True)
+    note(f"{key} is {value} in {app.config_file}")
     for fault in app.settings().faults:
-        say(f"note: {fault}", err=True)
+        note(f"note: {fault}")
 
 
 @config_command.command("path")

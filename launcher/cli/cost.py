@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from vastrun.contract.errors import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import exit_with, say, show, width
 from vastrun.launcher.commands.queries import all_rows, row_of
 from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S
 from vastrun.launcher.cost.groups import Calendar, GroupBy
@@ -157,15 +158,14 @@ def _moment(option: str, text: str, now: float, *, is_end: bool = False) -> floa
 @click.command("reconcile")
 @click.option("--since", metavar="TIME", default="30d", show_default=True, help="Start, as for vastrun cost.")
 @json_option
-@click.pass_context
-def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
+@click.pass_obj
+def reconcile_command(app: App, since: str, as_json: bool) -> None:
     """Compare the ledger with the bill. Each difference is explained.
 
     For each run that rented a machine since --since: the cost by the ledger, the charges of the provider so
     far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
     ledger in all commands, unless they are inexplicably low. Exit code 1 if a difference is unexplained.
     """
-    app: App = ctx.obj
     now, ledger = app.now(), app.ledger()
     found = reconciliation(ledger, app.provider, now, _moment("--since", since, now))
     settled = settle(found.runs, ledger, app.who(), now)
@@ -174,7 +174,7 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
         reconciliation_text(found, settled, width()),
         as_json=as_json,
     )
-    ctx.exit(0 if found.explained else 1)
+    exit_with(0 if found.explained else 1)
 
 
 command = CostCommandGroup("cost", commands=[reconcile_command])
@@ -196,24 +196,19 @@ def reconciliation_text(
 
 
 def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
-    counted = [one.bill.counted.usd for one in runs]
-    charged = [one.bill.charged_usd for one in runs]
-    columns = {
-        "RUN": [*(one.bill.run.id for one in runs), "total"],
-        "COUNTED": [*(usd_sum([usd]) for usd in counted), usd_sum(counted)],
-        "CHARGED": [
-            *(usd_sum([one.bill.charged_usd]) if one.bill.charges else _NONE for one in runs),
-            usd_sum(charged),
-        ],
-        "DIFFERENCE": [
-            *(_difference([a], [b]) for a, b in zip(counted, charged, strict=True)),
-            _difference(counted, charged),
-        ],
-        "WHY": [*map(_why, runs), ""],
-    }
-    return table(
-        tuple(columns), zip(*columns.values(), strict=True), right=(1, 2, 3), cut=(0, 4), width=width
-    )
+    rows = [(one.bill.run.id, *_amounts([one]), _why(one)) for one in runs]
+    rows.append(("total", *_amounts(runs), ""))
+    header = ("RUN", "COUNTED", "CHARGED", "DIFFERENCE", "WHY")
+    return table(header, rows, right=(1, 2, 3), cut=(0, 4), width=width)
+
+
+def _amounts(runs: Sequence[ReconciledBill]) -> tuple[str, str, str]:
+    """Write the sums, and their difference as they are shown, so that the numbers add up."""
+    counted, charged = [one.bill.counted.usd for one in runs], [one.bill.charged_usd for one in runs]
+    mills = sum(round(usd * 1000) for usd in charged) - sum(round(usd * 1000) for usd in counted)
+    difference = f"{'-' if mills < 0 else '+' if mills else ''}${abs(mills) / 1000:.3f}"
+    is_billed = any(one.bill.charges for one in runs)
+    return usd_sum(counted), usd_sum(charged) if is_billed else _NONE, difference
 
 
 def _why(one: ReconciledBill) -> str:
@@ -221,12 +216,6 @@ def _why(one: ReconciledBill) -> str:
     ran_on = {DifferenceReason.BILL_RAN_ON: f" for {one.bill.tail_s:.0f} s after the end"}
     labels = [REASONS[reason][0] + ran_on.get(reason, "") for reason in one.reasons]
     return ", ".join((*labels, *left)) or _NONE
-
-
-def _difference(counted: Sequence[float], charged: Sequence[float]) -> str:
-    """Write the difference of the sums as they are shown, so that the numbers add up."""
-    mills = sum(round(usd * 1000) for usd in charged) - sum(round(usd * 1000) for usd in counted)
-    return f"{'-' if mills < 0 else '+' if mills else ''}${abs(mills) / 1000:.3f}"
 
 
 def _legend(runs: Sequence[ReconciledBill]) -> str:
@@ -245,8 +234,6 @@ def _besides(found: Reconciliation) -> str:
             labels = ", ".join(one_line(one.label) or "no label" for one in charges[:3])
             more = f" and {len(charges) - 3} more" if len(charges) > 3 else ""
             lines.append(f"other charges: {usd_sum(one.usd for one in charges)} {text} ({labels}{more})")
-    lines += [
-        f"{count} run{'s' if count > 1 else ''} of {name}: it sends no bill"
-        for name, count in found.without_bill.items()
-    ]
+    for name, count in found.without_bill.items():
+        lines.append(f"{how_many(count, 'run')} of {name}: it sends no bill")
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)

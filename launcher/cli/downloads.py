@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,13 @@ import click
 
 from vastrun.contract.errors import how_many
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.options import json_option, run_argument, signed_run
-from vastrun.launcher.cli.output import show
+from vastrun.launcher.cli.options import PATH, json_option, run_argument, signed_run
+from vastrun.launcher.cli.output import exit_with, show
 from vastrun.launcher.commands.export import ExportedCheckpoint
+from vastrun.launcher.commands.takeover import held
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, Phase, PullResult, Run
+from vastrun.launcher.core import CollectResult, LeftOutFiles, Phase, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
@@ -42,7 +42,7 @@ class PullDocument(Document):
 @click.command("pull")
 @run_argument
 @click.argument("path", required=False)
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
+@click.option("--out", metavar="DIR", type=PATH, help="Download into another folder.")
 @json_option
 @click.pass_obj
 def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
@@ -75,7 +75,7 @@ def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )
     show(document, "\n".join(filter(None, lines)), as_json=as_json)
-    click.get_current_context().exit(1 if not_intact else 0)
+    exit_with(1 if not_intact else 0)
 
 
 class CheckpointExport(Document, ExportedCheckpoint):
@@ -93,13 +93,7 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 
 @click.command("export")
 @run_argument
-@click.option(
-    "--to",
-    metavar="FILE",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File to write: .pt or .safetensors.",
-)
+@click.option("--to", metavar="FILE", required=True, type=PATH, help="File to write: .pt or .safetensors.")
 @click.option(
     "--checkpoint",
     metavar="WHICH",
@@ -163,21 +157,15 @@ def pull(run: Run, services: Services, *, folder: str) -> CollectResult:
     machines = find_machines(run, services.provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
-    if folder == run.out_dir:
-        try:
-            services.ledger.hold(
-                run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S)
-            )
-        except HeldError as error:
-            error.hint = f"vastrun pull {run.id} --out DIR"
-            raise
+    target, is_own = replace(run, out_dir=folder), folder == run.out_dir
     try:
-        target = replace(run, out_dir=folder)
-        if folder != run.out_dir:
-            services.output_store.check(target)
-        with closing(services.provider.connect(machines[0])) as remote:
-            collected = services.output_store.collect(target, remote)
-            services.output_store.describe(target, services.clock.now())
-            return collected
-    finally:
-        services.ledger.release(run.id, services.who)
+        with held(run, services) if is_own else nullcontext():
+            if not is_own:
+                services.output_store.check(target)
+            with closing(services.provider.connect(machines[0])) as remote:
+                collected = services.output_store.collect(target, remote)
+                services.output_store.describe(target, services.clock.now())
+                return collected
+    except HeldError as error:
+        error.hint = f"vastrun pull {run.id} --out DIR"
+        raise

@@ -11,7 +11,7 @@ from vastrun.launcher import __version__
 from vastrun.launcher.app import App
 from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.output import note, say, show
 from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect, login_of, push
 from vastrun.launcher.image.lock import Lock, LockedImage, read_lock, write_lock
@@ -83,7 +83,7 @@ def publish_command(app: App, variant: str, repository: str, base: str | None) -
     new = lock_images(read_lock(app.image_lock), [pushed.tagged], Registry(login_of))
     check_digest(new.images[variant], pushed.digest)
     write_lock(app.image_lock, new)
-    say(f"wrote {app.image_lock}", err=True)
+    note(f"wrote {app.image_lock}")
     say(str(pushed))
 
 
@@ -99,7 +99,7 @@ def lock_command(app: App, images: tuple[str, ...]) -> None:
     old, registry = read_lock(app.image_lock), Registry(login_of)
     new = lock_images(old, images, registry) if images else relock(old, registry)
     write_lock(app.image_lock, new)
-    say(f"wrote {app.image_lock}", err=True)
+    note(f"wrote {app.image_lock}")
     say(images_text(new))
 
 

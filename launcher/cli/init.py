@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import click
 
 from vastrun.launcher.bundle.checkout import code_of
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.options import FILE
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, kind_job, program_job
 from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
 from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
@@ -53,7 +53,7 @@ _INSTALLED_WITH_TORCH = ("torchvision", "torchaudio")
     metavar="FILE",
     default="job.yaml",
     show_default=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Job file to write.",
 )
 @click.option("--name", help="Name of the job [the folder's or the script's].")
@@ -66,37 +66,26 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one exists, else for the onboard
     trainer.
     """
-    started = write_job_file(output.parent, script, output, name=name, force=force)
-    program, job = started.program, shlex.quote(str(started.job_file))
-    if program is None:
-        what = "the onboard trainer; name a script to run your own program"
-    else:
+    program = write_job_file(output.parent, script, output, name=name, force=force)
+    job, what = shlex.quote(str(output)), "the onboard trainer; name a script to run your own program"
+    if program is not None:
         what = one_line(program.path)
-    say(
+    note(
         f"wrote {job}: {what}\n"
         f"read it, then see here what it does and writes: vastrun rehearse {job}\n"
         f"the same without a GPU:                         vastrun rehearse {job} --set resources.gpus=0\n"
-        f"show offers and costs:                          vastrun plan {job} --provider vast",
-        err=True,
+        f"show offers and costs:                          vastrun plan {job} --provider vast"
     )
     say(str(output))
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenJobFile:
-    """A job file that was written."""
-
-    job_file: Path
-    program: UserProgram | None
-    """Program that it runs; None: the onboard trainer."""
-
-
 def write_job_file(
     folder: Path, script: str | None, job_file: Path, *, name: str | None, force: bool
-) -> WrittenJobFile:
+) -> UserProgram | None:
     """Write a job file for `script`, for the usual one of the folder, or for the onboard trainer.
 
-    `folder`: of the code, in which the job file comes to lie. Raises UsageError.
+    `folder`: of the code, in which the job file comes to lie. Returns the program; None: the onboard trainer.
+    Raises UsageError.
     """
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"--name: {NAME_EXPECTED}, got {name!r}")
@@ -123,7 +112,7 @@ def write_job_file(
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error
-    return WrittenJobFile(job_file=job_file, program=program)
+    return program
 
 
 def _refuse_odd_targets(schema_folder: Path, *files: Path) -> None:

@@ -15,7 +15,7 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.cli.output import note, say, set_error_job_file
+from vastrun.launcher.cli.output import note, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
@@ -40,8 +40,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
     """
     typed, path = path, jobs.file_or_example(path, note)
     set_error_job_file(path)
-    spec = _load(jobs.read_source(path), str(path), path.resolve().parent, sets, by)
-    return replace(spec, job_file=str(typed))
+    return replace(_load(jobs.source_of(path), sets, by), job_file=str(typed))
 
 
 def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
@@ -50,9 +49,8 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     Raises JobFileError; UsageError as `first_attempt_of`.
     """
     first = read_job(first_attempt_of(run).spec_json)
-    source = jobs.source_of(first)
-    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
-    return replace(spec, job_file=first.job_file)
+    source = replace(jobs.source_of(first), name=f"the job of {run.id}")
+    return replace(_load(source, sets, by), job_file=first.job_file)
 
 
 def first_attempt_of(run: Run) -> Run:
@@ -70,12 +68,9 @@ def first_attempt_of(run: Run) -> Run:
     return oldest
 
 
-def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
-    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
-
+def _load(source: jobs.JobText, sets: tuple[str, ...], by: str | None) -> JobSpec:
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
-    app: App = click.get_current_context().obj
-    return load_job(text, source, overrides, str(folder), app.local_now())
+    return jobs.load(source, overrides, now=click.get_current_context().obj.local_now())
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
@@ -100,7 +95,7 @@ def resolve_auto(app: App, spec: JobSpec) -> JobSpec:
 def print_warnings(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print warnings about valid values of the job that are probably mistakes."""
     for text in job_warnings(spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER):
-        say(f"warning: {text}", err=True)
+        note(f"warning: {text}")
 
 
 def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool) -> Iterator[str]:
@@ -114,11 +109,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
-    from vastrun.launcher.bundle.checkout import (
-        code_tree,
-        data_entry,
-        secret_files,
-    )  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree, data_entry, secret_files  # slow to import
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 

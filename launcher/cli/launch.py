@@ -18,11 +18,11 @@ from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import job_files, options
 from vastrun.launcher.cli.background import hand_over_run
-from vastrun.launcher.cli.output import note, say, set_error_run, show, width
+from vastrun.launcher.cli.output import note, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import lineage_of
 from vastrun.launcher.commands.explanation import Explanation, explain
-from vastrun.launcher.commands.plan import plan_of
+from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import RunRow, row_of
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
@@ -31,6 +31,7 @@ from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
+from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import PlanDocument, plan_text, upload_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
@@ -39,36 +40,25 @@ from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lin
 
 
 def drive_to_end(
-    app: App,
-    work: Callable[[Attempts], Run],
-    *,
-    began: float,
-    as_json: bool,
-    first: UserRequest = UserRequest.NONE,
-    request: UserRequest = UserRequest.NONE,
-    until: float | None = None,
-    views: bool = False,
+    app: App, interrupts: Interrupts, work: Callable[[Attempts], Run], *, began: float, as_json: bool
 ) -> int:
     """Do `work` while signals become requests, show how the run ended, and return its exit code.
 
     Earlier runs are settled too, because their provider has just been reached. A run that its user detached
     continues in the background.
-
-    `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
-    at which the wait ends; `views`: no signal stops the run.
     """
-    interrupts = app.interrupts(first, request=request, until=until, views=views)
     with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:
             settle_bills(app, run.provider)
     set_error_run(run)
     is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-    notice = hand_over_run(app, run) if run.phase is not Phase.ENDED and is_detached else ""
+    is_detached = is_detached and run.phase is not Phase.ENDED
+    notice = hand_over_run(app, run) if is_detached else ""
     show_end(app, run, as_json=as_json)
     if notice:
-        say(f"\n{notice}", err=True)
-    if is_detached and run.phase is not Phase.ENDED:
+        note(f"\n{notice}")
+    if is_detached:
         return EXIT_TIMED_OUT if interrupts.timed_out else 0
     return run.exit_code(interrupted=interrupts.interrupted)
 
@@ -86,9 +76,7 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
 @options.by_option
 @options.tag_option
 @options.provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
-)
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for the outputs [runs/RUN].")
 @click.option(
     "--from", "from_name", metavar="RUN", help="Continue from this run's checkpoint; JOB.yaml may be omitted."
 )
@@ -154,25 +142,37 @@ def command(
         return
     note((text := upload_text(plan)) and f"data: {text}")
     asked_at = app.now()
+    agree(plan, free=market.free, yes=yes)
+    began += app.now() - asked_at  # the user's thinking time does not count as run time
+
+    def work(attempts: Attempts) -> Run:
+        run = start_run(attempts, spec, provider=provider, run_id=app.new_id(), out=out, parent=parent)
+        set_error_run(run)
+        note(f"run {run.id}, outputs in {run.out_dir}")
+        return attempts.drive_or_follow(run)
+
+    request = UserRequest.DETACH if detach else UserRequest.NONE
+    interrupts = app.interrupts(UserRequest.NONE, request=request)
+    ctx.exit(drive_to_end(app, interrupts, work, began=began, as_json=as_json))
+
+
+def agree(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
+    """Ask before money is spent. Raises the first refusal of the plan, or exits."""
     if plan.refusals:
         raise plan.refusals[0]
-    if not market.free:
+    if not free:
         deadline = f"; {plan.deadline}" if plan.deadline else ""
         options.confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
-    began += app.now() - asked_at  # the user's thinking time does not count as run time
-    work = _work(app, spec, provider=provider, out=out, parent=parent)
-    request = UserRequest.DETACH if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
 
 
 def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """Return the named job, else the job of the run to continue from."""
     if job_file is not None:
-        say(f"reading {job_file}", err=True)
+        note(f"reading {job_file}")
         return job_files.read_job_file(job_file, sets, by)
     if parent is None:
         raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
-    say(f"using the job of {parent.id}: {parent.job}", err=True)
+    note(f"using the job of {parent.id}: {parent.job}")
     return job_files.job_of(parent, sets, by)
 
 
@@ -185,24 +185,9 @@ def _repeated(run: Run) -> JobSpec:
     differs += ["limits.deadline, which is left out"] if spec.limits.deadline else []
     differs += ["the code, which was not kept then"] if spec.code and spec.code_digest is None else []
     differs += ["the image, which is not known by its digest"] if run.image and "@" not in run.image else []
-    say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
+    note(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}")
     limits = replace(spec.limits, deadline=None)
     return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)
-
-
-def _work(
-    app: App, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
-) -> Callable[[Attempts], Run]:
-    """Return a function that starts the run and attends it to its end."""
-    run_id = app.new_id()
-
-    def work(attempts: Attempts) -> Run:
-        run = start_run(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
-        set_error_run(run)
-        say(f"run {run.id}, outputs in {run.out_dir}", err=True)
-        return attempts.drive_or_follow(run)
-
-    return work
 
 
 def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:

@@ -13,7 +13,7 @@ import click
 from vastrun.launcher.api.runs import new_lines, written_lines
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, seconds, the_run
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.logfeed import feed_of
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
@@ -72,14 +72,14 @@ def command(
 
     lines = loglines.chosen(written_lines(feed), choice, tail=tail)
     if errors:
-        lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
+        lines, remark = _first_error(lines, run, "" if rank is None else f"rank{rank}")
     show(lines)
-    if errors and note:
-        say(note, err=True)
+    if errors and remark:
+        note(remark)
     if follow and not errors:
-        show(loglines.chosen(new_lines(feed, app.clock().sleep), choice))
+        show(loglines.chosen(new_lines(feed, app.interrupts().sleep), choice))
     if feed.note:
-        say(feed.note, err=True)
+        note(feed.note)
 
 
 def _moment(value: str, now: float) -> float:

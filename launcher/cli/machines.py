@@ -10,11 +10,12 @@ import click
 
 from vastrun.contract.errors import how_many
 from vastrun.launcher.api.jobs import check_upload
+from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
-from vastrun.launcher.cli.launch import drive_to_end
-from vastrun.launcher.cli.output import note, say, set_error_run, show, width
+from vastrun.launcher.cli.launch import agree, drive_to_end
+from vastrun.launcher.cli.output import exit_with, note, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.queries import RunRow, rows_of
@@ -32,14 +33,12 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.core import NOTHING, Cost, Driver, Run, RunNetwork, UserRequest
+from vastrun.launcher.commands.takeover import held
+from vastrun.launcher.core import NOTHING, Cost, Run, RunNetwork, UserRequest
 from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UsageError
-from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.advice import resources_of_slots
-from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, blames_host, host_records
-from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
@@ -63,9 +62,9 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WH
     help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def reap_command(
-    ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    app: App, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> None:
     """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 
@@ -74,11 +73,10 @@ def reap_command(
     has scheduled for machines that are gone. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`.
     """
-    app: App = ctx.obj
     code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         settle_bills(app, provider)
-    ctx.exit(code)
+    exit_with(code)
 
 
 def _reap(
@@ -89,10 +87,10 @@ def _reap(
     runs = [run for run in app.ledger().runs(open_only=True, members=True) if run.provider == market.name]
     leases = [row for row in rows_of(app.ledger(), runs, app.now()) if row.lease is not None]
     try:
-        found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
+        found = orphans(app.ledger(), market, app.now(), warn=lambda text: note(f"warning: {text}"))
     except (AuthError, ProviderError):
         for row in leases:
-            say(left_text(row, app.now()), err=True)
+            note(left_text(row, app.now()))
         raise
     chosen = select_by_ledger(found, from_ledger)
     networks = _networks(app, market) if from_ledger is None else []
@@ -107,9 +105,9 @@ def _reap(
         ended = [] if dry_run else _cancel_ends(app, market)
         show(replace(document, unscheduled=ended), text, as_json=as_json)
         return 0
-    say(text, err=True)
+    note(text)
     if from_ledger is not None:
-        say(warning_text(chosen), err=True)
+        note(warning_text(chosen))
     ids = [orphan.instance.id for orphan in chosen]
     options.confirm(
         f"destroy {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}",
@@ -117,7 +115,7 @@ def _reap(
     )
     services = services_for(app, provider, app.now())
     gone = [
-        *reap(chosen, services, warn=lambda text: say(f"warning: {text}", err=True)),
+        *reap(chosen, services, warn=lambda text: note(f"warning: {text}")),
         *remove_networks(networks, services),
     ]
     left = [one for one in (*ids, *names) if one not in gone]
@@ -126,7 +124,7 @@ def _reap(
     show(replace(document, destroyed=gone, unscheduled=ended), lines, as_json=as_json)
     if left:
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
-        say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
+        note(f"error: not destroyed: {', '.join(left)}\ntry:   {again}")
     # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
@@ -136,7 +134,7 @@ def _networks(app: App, market: Provider) -> list[RunNetwork]:
     try:
         return leftover_networks(app.ledger(), market)
     except (AuthError, ProviderError) as error:
-        say(f"note: networks of runs cannot be listed: {error}", err=True)
+        note(f"note: networks of runs cannot be listed: {error}")
         return []
 
 
@@ -145,10 +143,10 @@ def _cancel_ends(app: App, market: Provider, destroyed: Sequence[str] = ()) -> l
     try:
         ended = cancel_ends(leftover_ends(app.ledger(), market, destroyed), market)
     except (AuthError, ProviderError) as error:
-        say(f"note: scheduled ends of machines cannot be listed: {error}", err=True)
+        note(f"note: scheduled ends of machines cannot be listed: {error}")
         return []
     if ended:
-        say(f"scheduled ends removed, of machines that are gone: {', '.join(ended)}", err=True)
+        note(f"scheduled ends removed, of machines that are gone: {', '.join(ended)}")
     return ended
 
 
@@ -230,12 +228,9 @@ def _forgive(app: App, host: str) -> int:
         raise UsageError(f"no failure of {host} counts", hint="vastrun hosts")
     for run in failed:
         services = services_for(app, run.provider, run.created_at)
-        services.ledger.hold(run.id, Driver(who=services.who, until=app.now() + DRIVER_TIMEOUT_S))
-        try:
+        with held(run, services):
             now = services.ledger.get(run.id)
             services.ledger.save(replace(now, meter=replace(now.meter, is_forgiven=True)), who=services.who)
-        finally:
-            services.ledger.release(run.id, services.who)
     return len(failed)
 
 
@@ -281,13 +276,13 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
     metavar="TIME",
     help="Release the machine after this idle time.",
 )
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
+@click.option("--out", metavar="DIR", type=options.PATH, help="Folder for its log [runs/RUN].")
 @click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
 @options.yes_option
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def hold_command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     sets: tuple[str, ...],
     provider: str,
@@ -303,33 +298,12 @@ def hold_command(
     Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
     limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
     """
-    app: App = ctx.obj
     began = app.now()
-    say(f"reading {job_file}", err=True)
+    note(f"reading {job_file}")
     job = read_job_file(job_file, sets)
     job = check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
     job = resolve_auto(app, job)
     spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
-    _agree(app, spec, provider, slots, began, yes=yes)
-    run_id = app.new_id()
-    folder = str((out or Path("runs") / run_id).resolve())
-
-    def work(attempts: Attempts) -> Run:
-        run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder)
-        set_error_run(run)
-        concurrency = "" if slots == 1 else f", up to {slots} at once"
-        say(
-            f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}",
-            err=True,
-        )
-        return attempts.drive_or_follow(run)
-
-    user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
-
-
-def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, yes: bool) -> None:
-    """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
     market = app.provider(provider)
     try:
         plan = plan_of(spec, market, app.ledger(), began, app.budgets(began))
@@ -338,7 +312,15 @@ def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, 
             needs = resources_of_slots(spec)
             error.hint = f"one machine must have the resources of {slots} slots, {needs}: fewer --slots"
         raise
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not market.free:
-        options.confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)
+    agree(plan, free=market.free, yes=yes)
+
+    def work(attempts: Attempts) -> Run:
+        run = start_run(attempts, spec, provider=provider, run_id=app.new_id(), out=out)
+        set_error_run(run)
+        concurrency = "" if slots == 1 else f", up to {slots} at once"
+        note(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}")
+        return attempts.drive_or_follow(run)
+
+    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    interrupts = app.interrupts(UserRequest.NONE, request=request)
+    exit_with(drive_to_end(app, interrupts, work, began=began, as_json=as_json))

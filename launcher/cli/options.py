@@ -12,13 +12,14 @@ import click
 from click.decorators import FC
 
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.cli.output import say, set_error_run
+from vastrun.launcher.cli.output import note, set_error_run
 from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
 from vastrun.launcher.core.labels import tag_fault
 from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.ledger.run_ids import LAST, find_run
+from vastrun.launcher.ui.screens import PlainScreens
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 
@@ -45,10 +46,9 @@ def _tags(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tup
 
 run_argument = click.argument("run_name", metavar="RUN", shell_complete=_complete_run)
 maybe_run_argument = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=_complete_run)
-job_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-maybe_job_argument = click.argument(
-    "job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path)
-)
+PATH, FILE = click.Path(path_type=Path), click.Path(path_type=Path, dir_okay=False)
+job_argument = click.argument("job_file", metavar="JOB.yaml", type=PATH)
+maybe_job_argument = click.argument("job_file", metavar="[JOB.yaml]", required=False, type=PATH)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -56,7 +56,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 def _use_plain_screens(ctx: click.Context, _: click.Parameter, plain: bool) -> None:
     if plain and not ctx.resilient_parsing:
         root = ctx.find_root()
-        root.obj = root.obj.without_live_view()
+        root.obj = root.obj.with_changes(screens=PlainScreens(root.obj.screens.plain))
         ctx.obj = root.obj
 
 
@@ -93,7 +93,7 @@ def _provider_option(*, is_lenient: bool) -> Callable[[FC], FC]:
         loaded = app.settings()
         settings = loaded.settings if is_lenient else require_valid(loaded)
         if loaded.faults:
-            say("\n".join(f"note: {fault}" for fault in loaded.faults), err=True)
+            note("\n".join(f"note: {fault}" for fault in loaded.faults))
         return value or settings.provider or DEFAULT_PROVIDER
 
     return click.option(
@@ -128,7 +128,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise UsageError(f"{question}: this needs confirmation, but there is no terminal", hint="add -y")
     click.echo(f"{question} [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        say("nothing was done", err=True)
+        note("nothing was done")
         ctx.exit(EXIT_DECLINED)
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from vastrun.contract.secrets import hide_forms
 from vastrun.launcher.core import Phase, Run, errors
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
-from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ui.render.amounts import usd
@@ -33,6 +32,11 @@ def say(text: str, *, err: bool = False) -> None:
 def note(text: str) -> None:
     """Print a line on stderr."""
     say(text, err=True)
+
+
+def exit_with(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    click.get_current_context().exit(code)
 
 
 def width() -> int | None:
@@ -103,26 +107,17 @@ def _adds_information(cause: BaseException, message: str) -> bool:
 
 def _about(ctx: click.Context, run: Run, error: errors.VastrunError) -> list[str]:
     """Return lines with the run's cost so far, its log and its lease."""
-    from vastrun.launcher.cost.statement import with_nodes  # when a command fails
+    from vastrun.launcher.commands.queries import row_of, with_cost  # when a command fails
+    from vastrun.launcher.ui.render.verdict import lease_line
 
-    machines = [run]
-    try:
-        run = ctx.obj.ledger().get(run.id)
-        machines = with_nodes(ctx.obj.ledger(), run)
-    except errors.StorageError:
-        if not isinstance(error, errors.StorageError):
-            raise
-    spent = usd(total_usd(machines, ctx.obj.now()))
-    log = Outputs(run).log
-    lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
-    if isinstance(error, errors.AccountMismatchError):
-        from vastrun.launcher.commands.queries import lease_remaining, with_cost  # when a command fails
-        from vastrun.launcher.ui.render.verdict import lease_line
-
-        now = ctx.obj.now()
-        row = with_cost(run, machines[1:], now)
-        row = replace(row, lease=lease_remaining(ctx.obj.ledger(), row.machines, now))
-        lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
+    now, ledger = ctx.obj.now(), ctx.obj.ledger()
+    row = with_cost(run, (), now)
+    with suppress(errors.VastrunError):  # the ledger may be what failed
+        row = row_of(ledger, ledger.get(run.id), now)
+    run, log = row.run, Outputs(run).log
+    lines = [f"cost:  {usd(row.usd)} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
+    if isinstance(error, errors.AccountMismatchError) and row.lease is not None:
+        lines.append(f"lease: {lease_line(row, now)}")
     if (
         isinstance(error, errors.StorageError | errors.AccountMismatchError)
         and run.instance_id

@@ -12,7 +12,7 @@ from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
-from vastrun.launcher.cli.output import note, show, width
+from vastrun.launcher.cli.output import exit_with, note, show, width
 from vastrun.launcher.commands.plan import WorkloadEstimate, market_report_of, plan_of
 from vastrun.launcher.commands.rehearse import left_out_of_rehearsal
 from vastrun.launcher.commands.settings import budgets_of
@@ -46,9 +46,9 @@ _BASES: Mapping[Basis, str] = {
     "--explain", is_flag=True, help="Show how many offers each limit removes, and the terms of the ranking."
 )
 @options.json_option
-@click.pass_context
+@click.pass_obj
 def command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     sets: tuple[str, ...],
     by: str | None,
@@ -61,7 +61,6 @@ def command(
     For the onboard trainer, also estimate the GPU memory and time of a step, without a GPU; this takes a few
     seconds the first time, and needs torch. Offers without enough GPU memory are left out.
     """
-    app: App = ctx.obj
     spec = read_job_file(job_file, sets, by)
     spec = check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
@@ -72,7 +71,7 @@ def command(
         market_report = market_report_of(spec, market, ledger, now)
         document = MarketReportDocument.of(market_report, spec)
         show(document, market_report_text(market_report, spec), as_json=as_json)
-        ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
+        exit_with(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(app.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(app.cache, spec)
     plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
@@ -100,17 +99,12 @@ def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
         (f"-{constraint.removed}", f"fail {constraint.name}", short(constraint.text, 48))
         for constraint in market_report.constraints
     ]
-    rows += [(f"-{market_report.unreadable}", "cannot be read", "")] if market_report.unreadable else []
-    rows += (
-        [(f"-{market_report.avoided}", "on hosts to avoid", "vastrun hosts lists them")]
-        if market_report.avoided
-        else []
-    )
-    rows += (
-        [(f"-{market_report.beyond}", "not examined", "a search lists only the best")]
-        if market_report.beyond
-        else []
-    )
+    for count, what, why in (
+        (market_report.unreadable, "cannot be read", ""),
+        (market_report.avoided, "on hosts to avoid", "vastrun hosts lists them"),
+        (market_report.beyond, "not examined", "a search lists only the best"),
+    ):
+        rows += [(f"-{count}", what, why)] if count else []
     rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
     gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:3]]

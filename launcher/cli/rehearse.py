@@ -14,8 +14,8 @@ from vastrun.contract.gpus import PEAKS
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
-from vastrun.launcher.cli.options import job_argument, json_option, set_option
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.options import PATH, job_argument, json_option, set_option
+from vastrun.launcher.cli.output import exit_with, note, show
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
 from vastrun.launcher.commands.rehearse import (
@@ -33,7 +33,6 @@ from vastrun.launcher.commands.rehearse import (
 )
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Origin, Phase, Run, StepEnd, Verdict
-from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.gpus import nearest_names
 from vastrun.launcher.core.job import JobSpec
@@ -65,20 +64,15 @@ _ADVICE: Mapping[Answer, str] = {
 @job_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @set_option
-@click.option(
-    "--box",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Folder to run in; it is kept [in the cache folder].",
-)
+@click.option("--box", metavar="DIR", type=PATH, help="Folder to run in; it is kept [in the cache folder].")
 @click.option(
     "--gpu", "gpus", metavar="NAME", multiple=True, help="fit: only this GPU, for example 'RTX 4090'."
 )
 @click.option("--write", is_flag=True, help="Add checkpoints and outputs to the job file, as they were seen.")
 @json_option
-@click.pass_context
+@click.pass_obj
 def command(
-    ctx: click.Context,
+    app: App,
     job_file: Path,
     steps: tuple[str, ...],
     sets: tuple[str, ...],
@@ -115,7 +109,6 @@ def command(
     \b
       vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
-    app: App = ctx.obj
     began = app.now()
     spec = read_job_file(job_file, sets)
     requested = select_steps(steps, spec)
@@ -169,8 +162,8 @@ def command(
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
-        say(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1", err=True)
-    ctx.exit(_exit_code(performed))
+        note(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1")
+    exit_with(_exit_code(performed))
 
 
 def _fit(app: App, spec: JobSpec, gpus: Sequence[str]) -> Fit:
@@ -303,7 +296,7 @@ class RehearsalDocument(Document):
     """A rehearsal of the steps of a job on this computer."""
 
     steps: Sequence[StepEnd]
-    verdict: RunVerdict | None
+    verdict: Verdict | None
     assessment: RunAssessment | None
     scores: Mapping[str, float]
     folder: str

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import batch_report_of, results_of, states_in
-from vastrun.launcher.cli.options import json_option, run_argument, the_run
-from vastrun.launcher.cli.output import say, set_error_run, show, width
+from vastrun.launcher.cli.options import FILE, json_option, run_argument, the_run
+from vastrun.launcher.cli.output import note, set_error_run, show, width
 from vastrun.launcher.commands.explanation import explain
 from vastrun.launcher.commands.report import comparison_of, report_of
 from vastrun.launcher.core import Run
@@ -39,12 +38,7 @@ class ReportFile(Document):
 @click.command("report")
 @click.argument("name", metavar="RUN|BATCH")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help=f"File to write [{REPORT} in the outputs].",
-)
+@click.option("--output", metavar="FILE", type=FILE, help=f"File to write [{REPORT} in the outputs].")
 @json_option
 @click.pass_obj
 def report_command(app: App, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
@@ -71,7 +65,7 @@ def report_command(app: App, name: str, opens: bool, output: Path | None, as_jso
         write_file(file, content)
     show(ReportFile(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not app.browse(file.resolve().as_uri()):
-        say(f"cannot find a browser; open {file} in one", err=True)
+        note(f"cannot find a browser; open {file} in one")
 
 
 def _run_named(app: App, name: str) -> Run | None:
@@ -85,11 +79,9 @@ def _run_named(app: App, name: str) -> Run | None:
     except NoSuchRunError as error:
         if not names:
             raise
-        if near := suggestion(name, names):
-            raise NoSuchRunError(
-                f"no run or batch is called '{name}'{near}", hint="vastrun batch status"
-            ) from error
-        raise NoSuchRunError(f"{error}, and no batch either", hint="vastrun batch status") from error
+        near = suggestion(name, names)
+        text = f"no run or batch is called '{name}'{near}" if near else f"{error}, and no batch either"
+        raise NoSuchRunError(text, hint="vastrun batch status") from error
     set_error_run(run)
     return run
 
@@ -137,27 +129,10 @@ def differences_text(one: Run, other: Run, found: Sequence[Difference], width: i
             _shown(each.key, each.other),
             _change(each),
         )
-        for each in _summed_up(found)
+        for each in found
     ]
     header = ("PART", "KEY", one.id, other.id, "CHANGE")
     return table(header, cells, right=(4,), cut=(2, 3, 1), width=width)
-
-
-def _summed_up(found: Sequence[Difference]) -> list[Difference]:
-    """Replace long lists of values that only one run has by one line."""
-    groups: dict[tuple[str, str, bool, bool], list[Difference]] = {}
-    for each in found:
-        part = each.key.partition(".")[0] if each.section == "job" else ""
-        groups.setdefault((each.section, part, each.one is None, each.other is None), []).append(each)
-    lines: list[Difference] = []
-    for (section, part, *_), group in groups.items():
-        first = group[0]
-        if (first.one is not None and first.other is not None) or len(group) <= 6:
-            lines += group
-            continue
-        one, other = (None if value is None else f"{len(group)} values" for value in (first.one, first.other))
-        lines.append(replace(first, key=part or f"all {section}", one=one, other=other))
-    return lines
 
 
 def _shown(key: str, value: Value) -> str:
@@ -185,11 +160,8 @@ def why_command(app: App, run_name: str, as_json: bool) -> None:
     For the name of a batch, show the causes of its failed points, with a run for each.
     """
     ledger = app.ledger()
-    try:
-        run = the_run(app, run_name)
-    except NoSuchRunError:
-        if all(batch.name != run_name for batch in ledger.batches.all()):
-            raise
+    run = _run_named(app, run_name)
+    if run is None:
         batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
         rows = results_of(states, batch.spec.objective, app.now())
         document = BatchExplanation.of(batch, states, rows)

@@ -15,7 +15,8 @@ import click
 from vastrun.contract import layout
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, signed_run
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import exit_with, note, say
+from vastrun.launcher.commands.nodes import node_row
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError, VastrunError
 from vastrun.launcher.core.labels import LABEL_PREFIX
@@ -30,8 +31,8 @@ _PORT = click.IntRange(1, 65535)
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @run_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
+@click.pass_obj
+def ssh_command(app: App, run_name: str, words: tuple[str, ...]) -> None:
     """Open a shell on RUN's machine, in its box folder, or run COMMAND there.
 
     Uses the run's own key and the host key that the launcher has checked. Your SSH settings, agent and
@@ -42,19 +43,18 @@ def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> No
       vastrun ssh last nvidia-smi
       vastrun ssh last 'tail -n 20 run/log.txt'
     """
-    app: App = ctx.obj
     run = signed_run(app, run_name)
     with _remote(run, app.provider(run.provider)) as remote:
         program = remote.terminal(" ".join(words) or None)
-    ctx.exit(run_program(program))
+    exit_with(run_program(program))
 
 
 @click.command("forward")
 @run_argument
 @click.argument("port", metavar="PORT", type=_PORT)
 @click.option("--local-port", metavar="PORT", type=_PORT, help="Port on this computer [PORT].")
-@click.pass_context
-def forward_command(ctx: click.Context, run_name: str, port: int, local_port: int | None) -> None:
+@click.pass_obj
+def forward_command(app: App, run_name: str, port: int, local_port: int | None) -> None:
     """Forward PORT from RUN's machine to this computer until Ctrl-C, as for TensorBoard or a notebook.
 
     Only this computer can connect: the local port is on 127.0.0.1. The program on the machine may listen on
@@ -64,16 +64,15 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
       vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
       vastrun forward last 6006
     """
-    app: App = ctx.obj
     run = signed_run(app, run_name)
     here = local_port or port
     with _remote(run, app.provider(run.provider)) as remote:
         program = remote.tunnel(port, here)
     if program is None:
-        say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
+        note(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here")
         return
-    say(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it", err=True)
-    ctx.exit(run_program(program))
+    note(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it")
+    exit_with(run_program(program))
 
 
 @click.command("ssh-config")
@@ -122,21 +121,10 @@ def _write(ledger: Ledger, config: UserSshConfig, run: Run, host: str, access: S
     removed = [name for name in config.remove_stale(has_ended) if name != host]
     gone = f"; removed {', '.join(removed)}" if removed else ""
     folder, outputs = one_line(access.folder), f"{host}:{one_line(access.folder)}/{layout.OUTPUTS}/"
-    say(f"wrote {path}{gone}", err=True)
-    say(f"shell:    ssh {host}", err=True)
-    say(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}", err=True)
-    say(f"files:    rsync -a {shlex.quote(outputs)} outputs/", err=True)
-
-
-def node_row(run: Run, ledger: Ledger, node: int) -> Run:
-    """Return the row of the newest machine of that node. Raises UsageError when the run has no such node."""
-    rows = [run, *ledger.runs(leader=run.id)]
-    found = [row for row in rows if row.node == node]
-    if not found:
-        last = max(row.node for row in rows)
-        has = f"nodes 0 to {last}" if last else "one node, 0"
-        raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun status {run.id}")
-    return found[-1]
+    note(f"wrote {path}{gone}")
+    note(f"shell:    ssh {host}")
+    note(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}")
+    note(f"files:    rsync -a {shlex.quote(outputs)} outputs/")
 
 
 def _no_server_error(run: Run, remote: Remote) -> UsageError:

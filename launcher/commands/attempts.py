@@ -63,15 +63,17 @@ class Attempts:
         Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
         a budget has no room for it; ConfigFileError.
         """
-        here = self.services_for(provider, NOTHING).computer
+        services = self.services_for(provider, NOTHING)
         if parent is not None:
-            ledger = self.services_for(provider, NOTHING).ledger
+            ledger = services.ledger
             _check_not_continued(ledger, parent, spec)
-            if not chains.has_checkpoint(ledger, parent, here):
+            if not chains.has_checkpoint(ledger, parent, services.computer):
                 formers = (parent, *chains.formers_of(ledger, parent))
                 urls = [url for one in formers if (url := chains.pushed_url(one))]
                 if not urls:
-                    raise chains.no_checkpoint_error(parent)
+                    hint = f"vastrun attach {parent.id}"  # it may still download one
+                    hint = chains.FRESH_LAUNCH if parent.phase is Phase.ENDED else hint
+                    raise errors.UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
                 spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=urls[0]))
         program = program_of(spec)
         if program.needs_checkpoint and parent is None and spec.checkpoints.start_from is None:
@@ -181,31 +183,29 @@ class Attempts:
         takeover.check_reachable(former, services, self.services_for)
         ledger, now = services.ledger, services.clock.now()
         request = services.user_requests.current().or_stronger(ledger.user_request(former.id))
-        ledger.hold(former.id, Driver(who=services.who, until=now + DRIVER_TIMEOUT_S))
         try:
-            chain = chains.chain_of(ledger, former)
-            if ledger.runs(parent=former.id) or request.cause is not None:
-                return None
-            placed = self._placed_next(services, chain, former, now)
-            if placed is None:
-                return None
-            run_id = self.new_id()
-            folder = out_dir or takeover.folder_after(chain, run_id, services)
-            run = self._begin(
-                placed.spec,
-                provider=placed.provider,
-                run_id=run_id,
-                out_dir=folder,
-                parent=former.id,
-                batch=former.batch,
-                point=former.point,
-                home=former.home,
-            )
+            with takeover.held(former, services):
+                chain = chains.chain_of(ledger, former)
+                if ledger.runs(parent=former.id) or request.cause is not None:
+                    return None
+                placed = self._placed_next(services, chain, former, now)
+                if placed is None:
+                    return None
+                run_id = self.new_id()
+                folder = out_dir or takeover.folder_after(chain, run_id, services)
+                run = self._begin(
+                    placed.spec,
+                    provider=placed.provider,
+                    run_id=run_id,
+                    out_dir=folder,
+                    parent=former.id,
+                    batch=former.batch,
+                    point=former.point,
+                    home=former.home,
+                )
         except (errors.BudgetError, errors.ConfigFileError, errors.JobValueError) as error:
             _report(services, former, f"{chains.NO_OTHER}: {error}", is_stored=True)
             return None
-        finally:
-            ledger.release(former.id, services.who)
         story = f"{former.id} ended with {former.cause} for ${chains.spent_on(ledger, former, now):.3f}"
         _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {folder}")
         return run

@@ -25,7 +25,7 @@ MAX_HOST_RETRIES = 3
 """Number of further machines that a launch tries when each fails before training starts."""
 NO_OTHER = "no other attempt"
 _MIN_USD = 0.01
-_FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
+FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:
@@ -72,12 +72,6 @@ def has_checkpoint(ledger: Ledger, run: Run, here: str | None = None) -> bool:
     `here`: this computer, as `Run.computer`; None: the rows of other computers count, too.
     """
     return any(checkpoints_here(one, here or one.computer) for one in (run, *formers_of(ledger, run)))
-
-
-def attempt_after(ledger: Ledger, run: Run) -> Run | None:
-    """Return the run that tries this one again; None: there is none."""
-    later = ledger.runs(parent=run.id)
-    return next((one for one in later if run.id in [each.id for each in chain_of(ledger, one)]), None)
 
 
 def spent_on(ledger: Ledger, run: Run, now: float) -> float:
@@ -211,18 +205,12 @@ def nothing_to_resume_error(ledger: Ledger, run: Run) -> UsageError:
         )
     if not has_checkpoint(ledger, run) and pushed_url(run) is None:
         return UsageError(
-            f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH
+            f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=FRESH_LAUNCH
         )
     return UsageError(
         f"{run.id} has ended; a new run can continue from its checkpoint",
         hint=f"vastrun launch --from {run.id}",
     )
-
-
-def no_checkpoint_error(parent: Run) -> UsageError:
-    """Return the error for a parent without a checkpoint: an open run may still download one."""
-    hint = _FRESH_LAUNCH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
-    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 
 def has_open_nodes(ledger: Ledger, run: Run) -> bool:

@@ -85,11 +85,6 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
         yield _python(setup)
     for name in (*PROVIDERS, *plugin_names()):
         yield from _provider(setup, name, ledger)
-    yield Finding(
-        name="high ports",
-        health=Health.SKIP,
-        text="known only on a rented machine; where they are blocked, Vast's SSH proxy is used",
-    )
 
 
 def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
@@ -107,14 +102,10 @@ def _disk(state: Path) -> Finding:
     free_gb = computer.free_gb(state)
     if free_gb is None:
         return Finding(name="disk", health=Health.SKIP, text=f"{state} cannot be read")
-    text = f"{free_gb:.1f} GB free"
     health = Health.OK if free_gb >= 10 else Health.WARN if free_gb >= 1 else Health.FAIL
-    fix = (
-        ""
-        if health is Health.OK
-        else "free some space: logs, checkpoints and outputs are downloaded to this computer"
-    )
-    return Finding(name="disk", health=health, text=text, fix=fix)
+    fix = "free some space: logs, checkpoints and outputs are downloaded to this computer"
+    fix = "" if health is Health.OK else fix
+    return Finding(name="disk", health=health, text=f"{free_gb:.1f} GB free", fix=fix)
 
 
 def _memory(free_mb: float | None) -> Finding:
@@ -140,29 +131,20 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
     try:
         provider = setup.provider(name)
     except VastrunError as error:
-        yield _failure(
-            f"{name} key" if isinstance(error, AuthError) else name, error, _health_of(setup, name)
-        )
+        yield _provider_failure(name, error, _health_of(setup, name))
         return
     if (account := provider.abilities.account) is not None:
         try:
             account_status = account.account_status()
-            low = account_status.credit_usd < LOW_CREDIT_USD
-            yield Finding(
-                name=f"{name} key",
-                health=Health.WARN if low else Health.OK,
-                text=f"accepted; ${account_status.credit_usd:.2f} of credit",
-                fix="add credit at https://cloud.vast.ai/billing/" if low else "",
-            )
+            text = f"accepted; ${account_status.credit_usd:.2f} of credit"
+            problem = text if account_status.credit_usd < LOW_CREDIT_USD else ""
+            yield _warn_of(f"{name} key", problem, "add credit at https://cloud.vast.ai/billing/", text)
             yield _permissions(name, account_status)
             rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
             yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
             yield _clock(name, account_status.clock_ahead_s)
-        except AuthError as error:
-            yield _failure(f"{name} key", error)
-            return
         except VastrunError as error:
-            yield _failure(name, error)
+            yield _provider_failure(name, error)
             return
     if (search_findings := provider.abilities.search_findings) is not None:
         for found in search_findings():
@@ -188,11 +170,9 @@ def _permissions(name: str, account_status: AccountStatus) -> Finding:
     if account_status.refused:
         text = f"the key lacks {', '.join(account_status.refused)}"
         return Finding(name=f"{name} permissions", health=Health.FAIL, text=text, fix=scoped)
-    if account_status.wider:
-        text = "the key may do more than a launch needs"
-        return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
-    text = f"as far as can be seen without renting, the key has {needed}"
-    return Finding(name=f"{name} permissions", health=Health.OK, text=text)
+    problem = "the key may do more than a launch needs" if account_status.wider else ""
+    fine = f"as far as can be seen without renting, the key has {needed}"
+    return _warn_of(f"{name} permissions", problem, scoped, fine)
 
 
 def permissions_json(categories: Sequence[str]) -> str:
@@ -205,10 +185,8 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     if ahead_s is None:
         return Finding(name=label, health=Health.SKIP, text="the server's response has no time")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
-    if abs(ahead_s) <= 60.0:
-        return Finding(name=label, health=Health.OK, text=text)
     fix = "set the clock, best by NTP: costs and deadlines depend on it"
-    return Finding(name=label, health=Health.WARN, text=text, fix=fix)
+    return _warn_of(label, text if abs(ahead_s) > 60.0 else "", fix, text)
 
 
 def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Iterator[Finding]:
@@ -219,13 +197,8 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
         yield _failure(label, error)
         return
     ids = ", ".join(orphan.instance.id for orphan in found if orphan.owner is Owner.THIS)
-    if ids:
-        text, fix = f"no open run claims {ids}", f"vastrun reap --provider {name}"
-        yield Finding(name=label, health=Health.WARN, text=text, fix=fix)
-    else:
-        yield Finding(
-            name=label, health=Health.OK, text="every machine of this ledger belongs to an open run"
-        )
+    problem, fix = ids and f"no open run claims {ids}", f"vastrun reap --provider {name}"
+    yield _warn_of(label, problem, fix, "every machine of this ledger belongs to an open run")
     for owner, found_machines in by_owner(found):
         ids = ", ".join(orphan.instance.id for orphan in found_machines)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
@@ -254,10 +227,19 @@ def _leftovers(name: str, what: str, find: Callable[[], list[str]], found: str, 
         left = find()
     except VastrunError as error:
         return _failure(label, error, Health.SKIP)
-    if left:
-        text, fix = f"{found}: {', '.join(left)}", f"vastrun reap --provider {name}"
-        return Finding(name=label, health=Health.WARN, text=text, fix=fix)
-    return Finding(name=label, health=Health.OK, text=f"none is left; {none}")
+    problem, fix = f"{found}: {', '.join(left)}" if left else "", f"vastrun reap --provider {name}"
+    return _warn_of(label, problem, fix, f"none is left; {none}")
+
+
+def _warn_of(name: str, problem: str, fix: str, fine: str) -> Finding:
+    """Return a warning of the problem; without one, the finding that all is fine."""
+    if problem:
+        return Finding(name=name, health=Health.WARN, text=problem, fix=fix)
+    return Finding(name=name, health=Health.OK, text=fine)
+
+
+def _provider_failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:
+    return _failure(f"{name} key" if isinstance(error, AuthError) else name, error, health)
 
 
 def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:

@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +31,6 @@ _OWN_REPORT = "workload: "
 """Start of the line with which the program reports an error itself."""
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _MEMORY = "resources.gpu_memory_gb"
-
-
-Query = Mapping[str, Any]
-"""Question about a step, as the program's kind asks it."""
 
 
 class EstimateError(VastrunError):
@@ -62,37 +58,30 @@ class WorkloadEstimator:
         query = program_of(spec).workload_query(context_of(spec))
         return None if query is None else self._load(query, spec)
 
-    def _load(self, query: Query, spec: JobSpec) -> Workloads | None:
+    def _load(self, query: Mapping[str, Any], spec: JobSpec) -> Workloads | None:
         # The code of an earlier job may have been removed or changed since.
         with suppress(OSError, ValueError, UsageError):
             return _read(self._cache_path(query, spec).read_bytes()[: _MAX_BYTES + 1])
         return None
 
-    def _compute(self, query: Query, spec: JobSpec) -> Workloads:
-        # Python looks for modules where it is started: that must not be a folder of another user.
-        with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
-            (Path(folder) / "vastrun").symlink_to(library_dir())
-            try:
-                done = subprocess.run(
-                    [self.python, "-m", program_of(spec).estimate_module],
-                    cwd=folder,
-                    env=dict(self.environment),
-                    input=json.dumps(query).encode(),
-                    capture_output=True,
-                    timeout=_TIMEOUT_S,
-                )
-            except subprocess.TimeoutExpired as error:
-                raise EstimateError(f"not known after {_TIMEOUT_S:.0f} s") from error
-            except OSError as error:
-                raise EstimateError(f"cannot start {self.python}: {error.strerror}") from error
-        stderr = done.stderr.decode(errors="replace")
-        if done.returncode == WRONG_MODEL and (reason := _last_line(stderr)).startswith(_OWN_REPORT):
-            raise JobValueError(
-                reason.removeprefix(_OWN_REPORT)[:_MAX_ERROR_CHARACTERS],
-                hint="docs/own-model.md describes what a model takes and returns",
-            )
+    def _compute(self, query: Mapping[str, Any], spec: JobSpec) -> Workloads:
+        words = [self.python, "-m", program_of(spec).estimate_module]
+        try:
+            done = run_module(words, self.environment, json.dumps(query).encode(), timeout_s=_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise EstimateError(f"not known after {_TIMEOUT_S:.0f} s") from error
+        except OSError as error:
+            raise EstimateError(f"cannot start {self.python}: {error.strerror}") from error
+        reason, missing = failure_of(done)
+        is_own_report, reason = reason.startswith(_OWN_REPORT), reason.removeprefix(_OWN_REPORT)
+        if done.returncode == WRONG_MODEL and is_own_report:
+            hint = "docs/own-model.md describes what a model takes and returns"
+            raise JobValueError(reason[:_MAX_ERROR_CHARACTERS], hint=hint)
+        if done.returncode != 0 and missing and not is_own_report:
+            command = install_command("trainer", python=self.python)
+            raise EstimateError(f"{self.python} has no {missing}; {command} brings it")
         if done.returncode != 0:
-            raise EstimateError(_reason(self.python, stderr))
+            raise EstimateError(reason[:_MAX_ERROR_CHARACTERS])
         try:
             workloads = _read(done.stdout)
         except ValueError as error:
@@ -102,7 +91,7 @@ class WorkloadEstimator:
             write_atomically(self._cache_path(query, spec), done.stdout.decode(), durable=False)
         return workloads
 
-    def _cache_path(self, query: Query, spec: JobSpec) -> Path:
+    def _cache_path(self, query: Mapping[str, Any], spec: JobSpec) -> Path:
         """Name it by all that it follows from: the query, the program, the user's model, Python and torch.
 
         Raises UsageError when the code cannot be uploaded.
@@ -145,16 +134,27 @@ def _read(text: bytes) -> Workloads:
     return workloads
 
 
-def _reason(python: str, stderr: str) -> str:
-    last = _last_line(stderr)
+def run_module(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    stdin: bytes = b"",
+    *,
+    timeout_s: float | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `PYTHON -m MODULE...` with this vastrun. Raises OSError, subprocess.TimeoutExpired."""
+    # Python looks for modules where it is started: that must be no folder of another user or of a box.
+    with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
+        (Path(folder) / "vastrun").symlink_to(library_dir())
+        return subprocess.run(
+            words, cwd=folder, env=dict(environment), input=stdin, capture_output=True, timeout=timeout_s
+        )
+
+
+def failure_of(done: subprocess.CompletedProcess[bytes]) -> tuple[str, str]:
+    """Return the last line on stderr, and the name of a module that Python lacks; empty: none."""
+    stderr = done.stderr.decode(errors="replace")
     missing = _MISSING.search(stderr)
-    if missing and not last.startswith(_OWN_REPORT):
-        return f"{python} has no {missing[1]}; {install_command('trainer', python=python)} brings it"
-    return last.removeprefix(_OWN_REPORT)[:_MAX_ERROR_CHARACTERS]
-
-
-def _last_line(stderr: str) -> str:
-    return (stderr.strip().splitlines() or ["no message"])[-1]
+    return (stderr.strip().splitlines() or ["no message"])[-1], missing[1] if missing else ""
 
 
 def resolve_auto(spec: JobSpec, estimator: WorkloadEstimator) -> tuple[JobSpec, str]:

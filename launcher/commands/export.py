@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.checkpoint_folder import FILES, SnapshotState
 from vastrun.contract.records import read_json
+from vastrun.launcher.commands.estimate import failure_of, run_module
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import contents_of
-from vastrun.launcher.package_files import install_command, library_dir
+from vastrun.launcher.package_files import install_command
 
 FORMATS = (".pt", ".safetensors")
-_MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,32 +65,17 @@ class Exporter:
             raise UsageError(f"--to: {to} exists", hint="another name, or --force to replace that file")
         options = ["--checkpoint", which, *(["--all"] if everything else [])]
         words = [str(checkpoints.absolute()), str(to.absolute()), *options]
-        # Python looks for modules where it is started: that must be no folder which a box has filled.
-        with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
-            (Path(folder) / "vastrun").symlink_to(library_dir())
-            done = subprocess.run(
-                [self.python, "-m", program.export_module, *words],
-                cwd=folder,
-                env=dict(self.environment),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-            )
-        if done.returncode != 0:
-            raise self._failure(done.stderr)
-        exported: ExportedCheckpoint = read_json(ExportedCheckpoint, done.stdout)
-        return exported
-
-    def _failure(self, stderr: str) -> StorageError:
-        missing = _MISSING.search(stderr)
+        done = run_module([self.python, "-m", program.export_module, *words], self.environment)
+        if done.returncode == 0:
+            exported: ExportedCheckpoint = read_json(ExportedCheckpoint, done.stdout)
+            return exported
+        reason, missing = failure_of(done)
         if missing:
-            return StorageError(
-                f"{self.python} has no {missing[1]}, which an export needs",
+            raise StorageError(
+                f"{self.python} has no {missing}, which an export needs",
                 hint=install_command("trainer", "export", python=self.python),
             )
-        last = (stderr.strip().splitlines() or ["no message"])[-1]
-        return StorageError(f"cannot export: {last.removeprefix('export: ')}")
+        raise StorageError(f"cannot export: {reason.removeprefix('export: ')}")
 
 
 def _resume_path(run: Run, checkpoints: Path) -> Path:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from operator import itemgetter
 
 from vastrun.contract import layout
-from vastrun.launcher.commands.nodes import prefix_node
+from vastrun.launcher.commands.nodes import node_row, prefix_node
 from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.errors import ProviderError, UsageError
+from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
@@ -19,12 +19,9 @@ from vastrun.launcher.ports import Ledger, Provider, Remote
 
 def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = None) -> Feed:
     """Return the log of the run: of all its nodes, or of one. Raises UsageError where it has no such node."""
-    rows = [run, *ledger.runs(leader=run.id)]
-    if node is not None and node >= len(rows):
-        has = f"nodes 0 to {len(rows) - 1}" if len(rows) > 1 else "one node, 0"
-        raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun logs {run.id}")
+    rows = [run, *ledger.runs(leader=run.id)] if node is None else [node_row(run, ledger, node)]
     feeds = [LogFeed(row, ledger, provider) for row in rows]
-    return feeds[node or 0] if node is not None or len(feeds) == 1 else MergedFeed(feeds)
+    return feeds[0] if len(feeds) == 1 else MergedFeed(feeds)
 
 
 class MergedFeed:
@@ -89,26 +86,24 @@ class LogFeed:
         if text:
             return text
         self.is_finished = run.phase is Phase.ENDED
-        if run.phase is Phase.TRAIN and self._ledger.driver(run.id) is None:
-            self.note = ""
-            try:
-                remote = self._connected(run)
-                if remote is None:
-                    return ""
-                text = self._read(remote)
-                if text or fetch_status(remote).box == "running":
-                    return text
-                # What was written between the two looks is still to be read.
-                text = self._read(remote)
-                self.is_finished, self.note = (
-                    not text,
-                    f"the training has ended; download its outputs: vastrun attach {run.id}",
-                )
-                return text
-            except ProviderError as error:
-                self._remote, self.note = None, str(error)
+        if run.phase is not Phase.TRAIN or self._ledger.driver(run.id) is not None:
+            return ""
+        self.note = ""
+        try:
+            remote = self._connected(run)
+            if remote is None:
                 return ""
-        return ""
+            text = self._read(remote)
+            if text or fetch_status(remote).box == "running":
+                return text
+            # What was written between the two looks is still to be read.
+            text = self._read(remote)
+        except ProviderError as error:
+            self._remote, self.note = None, str(error)
+            return ""
+        self.is_finished = not text
+        self.note = f"the training has ended; download its outputs: vastrun attach {run.id}"
+        return text
 
     def _read(self, remote: Remote) -> str:
         return self._file.take(remote.read(layout.LOG, offset=self._file.at, limit=CHUNK))
@@ -117,10 +112,8 @@ class LogFeed:
         if self._remote is None:
             machines = find_machines(run, self._provider)
             if not machines:
-                self.is_finished, self.note = (
-                    True,
-                    f"its machine is gone by the list: vastrun attach {run.id}",
-                )
+                self.is_finished = True
+                self.note = f"its machine is gone by the list: vastrun attach {run.id}"
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.drive import drive
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import RunThreads, Screen
+from vastrun.launcher.ports import Ledger, RunThreads, Screen
 
 MAX_NODES = 64
 
@@ -99,6 +100,17 @@ class NodeScreen:
         if not run.leader:
             with self._lock:
                 self._screen.progress(run, progress, usd=usd)
+
+
+def node_row(run: Run, ledger: Ledger, node: int) -> Run:
+    """Return the row of the newest machine of that node. Raises UsageError when the run has no such node."""
+    rows = [run, *ledger.runs(leader=run.id)]
+    found = [row for row in rows if row.node == node]
+    if not found:
+        last = max(row.node for row in rows)
+        has = f"nodes 0 to {last}" if last else "one node, 0"
+        raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun status {run.id}")
+    return found[-1]
 
 
 def node_name(node: int) -> str:

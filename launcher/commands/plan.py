@@ -108,18 +108,13 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
         )
     spec = within_deadline(spec, now)
     deadlines.check_deadline(spec, now, min_s=START_S)
-    market_report = market(spec).without_hosts(
-        avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
-    )
-    enough = {
-        offer.id for offer in offers_within_limits(spec, [quote.offer for quote in market_report.quotes])
-    }
-    market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
+    avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
+    report = market(spec).without_hosts(avoid)
+    offers = offers_within_limits(spec, [quote.offer for quote in report.quotes])
+    enough = {offer.id for offer in offers}
+    report = report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
-        return market_report
-    ahead = [
-        offer.id
-        for offer in deadlines.offers_in_time(spec, [quote.offer for quote in market_report.quotes], now)
-    ]
+        return report
+    ahead = [offer.id for offer in deadlines.offers_in_time(spec, offers, now)]
     by = f"expected to finish by {deadlines.moment_text(spec, deadline_of(spec) or now)}"
-    return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
+    return report.limited_to(ahead, "limits.deadline", by).in_order(ahead)

@@ -115,21 +115,20 @@ def row_of(ledger: Ledger, run: core.Run, now: float) -> RunRow:
     row = replace(row, chain=attempts_until(run, ledger.get)[-1].id)
     if run.phase is core.Phase.ENDED:
         return row
-    driver = ledger.driver(run.id)
-    lease = lease_remaining(ledger, row.machines, now) if driver is None else None
-    return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
+    return _open_row(ledger, row, ledger.driver(run.id), ledger.user_request(run.id), now)
 
 
-def lease_remaining(
-    ledger: Ledger, machines: Sequence[core.Run], now: float
-) -> deadlines.RemainingLease | None:
-    """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
-    left = []
-    for run in machines:
-        lease = deadlines.estimate_remaining_lease(run, _spec_of(run), now)
-        if lease is not None and deadlines.is_left_to_lease(ledger.events(run.id)):
-            left.append(lease)
-    return deadlines.sum_leases(left)
+def _open_row(
+    ledger: Ledger, row: RunRow, driver: core.Driver | None, request: core.UserRequest, now: float
+) -> RunRow:
+    """Return the row with what an open run adds, among that what the leases of its machines leave it."""
+    leases = [
+        lease
+        for one in (row.machines if driver is None else ())
+        if (lease := deadlines.estimate_remaining_lease(one, _spec_of(one), now)) is not None
+        and deadlines.is_left_to_lease(ledger.events(one.id))
+    ]
+    return replace(row, driver=driver, request=request, lease=deadlines.sum_leases(leases))
 
 
 def with_cost(run: core.Run, nodes: Sequence[core.Run], now: float) -> RunRow:
@@ -193,9 +192,7 @@ def rows_of(ledger: Ledger, runs: Sequence[core.Run], now: float) -> list[RunRow
         row = replace(row, chain=attempts_until(run, by_id.get)[-1].id)
         if run.phase is not core.Phase.ENDED:
             request = requests.get(run.id, core.UserRequest.NONE)
-            driver = drivers.get(run.id)
-            lease = lease_remaining(ledger, row.machines, now) if driver is None else None
-            row = replace(row, driver=driver, request=request, lease=lease)
+            row = _open_row(ledger, row, drivers.get(run.id), request, now)
         rows.append(row)
     return rows
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills, errors
+from vastrun.launcher.commands.takeover import held
+from vastrun.launcher.core import Instance, Meter, Phase, Run, RunNetwork, bills, errors
 from vastrun.launcher.core.bills import has_ended, machine_ids
 from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.market import ScheduledEnd
-from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.flow.machines import is_absent
 from vastrun.launcher.flow.services import Services
@@ -81,14 +81,9 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
 
 def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_gone: bool) -> None:
     """Add the machine's cost to its run, unless another launcher drives the run: that one records it."""
-    now = services.clock.now()
     if (keys := services.provider.abilities.keys) is not None:
         keys.forget(run.id)
-    try:
-        services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.DRIVER_TIMEOUT_S))
-    except errors.HeldError:
-        return
-    try:
+    with suppress(errors.HeldError), held(run, services):
         run = services.ledger.get(run.id)
         if orphan.instance.id == run.instance_id:
             run = replace(run, released_at=ended_at, meter=_ended(run.meter, ended_at, is_gone))
@@ -99,8 +94,6 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
             run = replace(run, rentals=bills.with_rental(run, rental))
         run = replace(run, charged=None)  # its bill has grown
         services.ledger.save(run, who=services.who)
-    finally:
-        services.ledger.release(run.id, services.who)
 
 
 def _ended(meter: Meter, at: float, is_gone: bool) -> Meter:

@@ -15,8 +15,6 @@ from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 
-MONTH, TOTAL = "budget.month_usd", "budget.usd"
-
 
 def read_settings(file: Path | None) -> LoadedSettings:
     """Return what the config file says, and its faults. One that is not there says nothing."""
@@ -45,8 +43,8 @@ def budgets_of(budget: BudgetSettings, now: float, zone: tzinfo | None = None) -
     """
     start = datetime.fromtimestamp(now, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return [
-        _budget(MONTH, f"{start:%B %Y}", budget.month_usd, start.timestamp()),
-        _budget(TOTAL, "all runs", budget.usd, None),
+        _budget("budget.month_usd", f"{start:%B %Y}", budget.month_usd, start.timestamp()),
+        _budget("budget.usd", "all runs", budget.usd, None),
     ]
 
 
@@ -63,11 +61,7 @@ def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[
 
 def set_value(file: Path, key: str, value: str) -> None:
     """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
-    from vastrun.launcher.config.settings_file import (
-        load_settings,
-        value_of,
-        with_value,  # slow to import: ruamel.yaml
-    )
+    from vastrun.launcher.config.settings_file import load_settings, value_of, with_value  # slow to import
     from vastrun.launcher.config.source import SyntaxFault
 
     value_of(Settings(), key)

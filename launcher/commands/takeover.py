@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,15 +47,24 @@ def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> 
     )
 
 
+@contextmanager
+def held(run: Run, services: Services) -> Iterator[None]:
+    """Keep other launchers from the run meanwhile. Raises HeldError when one drives it."""
+    services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
+    try:
+        yield
+    finally:
+        services.ledger.release(run.id, services.who)
+
+
 def move_nodes(run: Run, services: Services) -> None:
     """Take over the other nodes: their outputs are downloaded to the run's folder. Raises HeldError."""
     ledger = services.ledger
     for node in ledger.runs(leader=run.id):
         if node.phase is not Phase.ENDED:
-            ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
-            folder = f"{run.out_dir}/{member_folder(node.node)}"
-            ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
-            ledger.release(node.id, services.who)
+            with held(node, services):
+                folder = f"{run.out_dir}/{member_folder(node.node)}"
+                ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
 
 
 def move_batch(batch: Batch, provider: Provider, ledger: Ledger, here: str) -> str:

@@ -9,7 +9,7 @@ from tests.launcher.desk import Desk
 from vastrun.launcher.api.client import Client
 from vastrun.launcher.api.driver_process import drive
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.session import silent
+from vastrun.launcher.api.session import without_terminal
 from vastrun.launcher.core.errors import VastrunError
 
 JOB = {
@@ -55,7 +55,7 @@ class Notebook(Desk):
         def work() -> None:
             if trouble is not None:
                 raise trouble
-            app = silent(self.app())
+            app = without_terminal(self.app())
             interrupts = app.interrupts()
             drive(app, interrupts, target)
 

@@ -31,9 +31,8 @@ def test_a_record_is_locked_while_its_driver_lives(tmp_path: Path) -> None:
 
 def test_a_record_says_why_its_driver_could_not_go_on(tmp_path: Path) -> None:
     folder = DriverFolder(tmp_path)
-    with folder.claim(RUN) as claim:
-        claim.fail(HeldError("another launcher drives it"))
-        claim.fail(ValueError("x"))
+    with pytest.raises(ValueError, match="x"), folder.claim(RUN):
+        raise ValueError("x")
     record = folder.find(RUN)
     assert record is not None and record.error == "ValueError: x"
     folder.remove(RUN)

@@ -95,9 +95,9 @@ class TestLiveDisplay:
 
     def test_a_terminal_keeps_one_line(self, notebook: Notebook) -> None:
         run, terminal = notebook.client.launch(JOB), Tty()
-        display = ProgressLine(run, terminal)
-        display.refresh()
-        display.refresh()
+        display = ProgressLine(run, terminal, lambda: 0.0)
+        display.refresh(at_once=True)
+        display.refresh(at_once=True)
         display.close()
         assert terminal.getvalue().count("\r") == 2 and terminal.getvalue().count("\n") == 1
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.jobs import command_job, train_job
+from tests.jobs import train_job
 from tests.runs import a_run
 from vastrun.launcher.cli.report import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
-from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
+from vastrun.launcher.core.job import JobSpec, NotifyUrl
 from vastrun.launcher.core.runs import CodeFile, CodeRecord
 from vastrun.launcher.decisions.comparison import (
     ComparedRun,
@@ -83,19 +83,7 @@ def test_no_address_that_is_told_is_shown() -> None:
     assert "<secret>" in repr(job_values(spec))
 
 
-def test_the_table_of_unrelated_jobs_is_short_and_the_document_whole() -> None:
-    metrics = {f"scores.{number}": 1.0 for number in range(40)}
-    one = compared(metrics=metrics)
-    other = replace(compared(), spec=replace(command_job(), limits=Limits(hours=2.0)))
-    every = differences(one, other)
-    lines = differences_text(one.run, other.run, every, None).splitlines()
-    assert len(lines) < 12 < len(every)
-    assert any(line.split()[:4] == ["job", "train", line.split()[2], "values"] for line in lines)
-    assert any(line.startswith("metrics  all metrics") and "40 values" in line for line in lines)
-    assert any("limits.hours" in line for line in lines)
-
-
-def test_settings_that_both_jobs_have_are_told_one_by_one() -> None:
+def test_settings_are_told_one_by_one() -> None:
     metrics = {f"scores.{number}": 1.0 for number in range(40)}
     every = differences(compared(metrics=metrics), compared(metrics=dict.fromkeys(metrics, 2.0)))
     assert len(differences_text(RUN, RUN, every, None).splitlines()) == 41
