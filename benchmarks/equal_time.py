@@ -230,7 +230,7 @@ def _floors_table(rows: Sequence[Row]) -> Iterator[str]:
                 usual = ", a one-parameter set" if row.get("one_parameter") else ""
                 of = ", unseen" if part == "unseen" else usual
                 found = (row["floors"].get(name, {}).get(part) for name in _FLOORS)
-                yield _line(task + of, *("-" if one is None else f"{one['nrmse']:.2g}" for one in found))
+                yield _line(task + of, *("-" if one is None else _digits(one["nrmse"], 2) for one in found))
     yield ""
 
 
@@ -292,9 +292,13 @@ def _shown(rows: Sequence[Mapping[str, Any]], part: str, score: str = "nrmse") -
     if not all(map(math.isfinite, values)):
         return f"diverged, {sum(map(math.isinf, values))} of {len(values)}"
     mean = statistics.mean(values)
-    digits = max(0, 2 - math.floor(math.log10(mean)))
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean:.{digits}f}{spread}"
+    shown = _digits(mean, 3)
+    decimals = len(shown.partition(".")[2])
+    return shown + (f" ± {statistics.stdev(values):.{decimals}f}" if len(values) > 1 else "")
+
+
+def _digits(value: float, digits: int) -> str:
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(value)))}f}"
 
 
 if __name__ == "__main__":
