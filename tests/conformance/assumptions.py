@@ -247,7 +247,7 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
         "api._TIMEOUT_S: after it, it is not known whether there is a machine"),
     "create.state": Assumption("actual_status right after",
         Words("null", "created", "loading", "scheduling", "running"),
-        "the machine's row, the first time it is shown", "instance_row.InstanceRow.state, boot.may_answer"),
+        "the machine's row, the first time it is shown", "instance_row.InstanceRow, boot.may_be_reachable"),
     "create.label": Assumption("the label of the order in the machine's row", Words("echoed"),
         "the machine's row compared with the order",
         "flow/machines.py: a launcher that was killed finds its machine"),
