@@ -215,7 +215,8 @@ class Bundler:
 
     def _folder(self) -> Path:
         if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="vastrun-")
+            with _packing_errors():
+                self._scratch = tempfile.TemporaryDirectory(prefix="vastrun-")
         return Path(self._scratch.name)
 
     def _write(self, path: Path, run: Run, spec: JobSpec) -> None:
