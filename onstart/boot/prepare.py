@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vastrun.contract.job import Job
-from vastrun.contract.run_module import module_command
+from vastrun.onstart.run_module import module_command
 
 
 def main(name: str) -> NoReturn:

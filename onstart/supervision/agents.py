@@ -19,8 +19,8 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.run_module import module_command
 from vastrun.onstart.nodes import this_node_of
+from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders, spare_agent_pid
 from vastrun.onstart.supervision.launch_agent import LaunchRequest
 from vastrun.onstart.supervision.processes import die_with_parent, outlive_parent, start_logged

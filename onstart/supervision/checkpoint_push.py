@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vastrun.contract import layout, stop_budget
 from vastrun.contract.job import Job
-from vastrun.contract.run_module import module_command
+from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.processes import kill_descendants, start_logged
 from vastrun.onstart.supervision.stop import StopRequest
 

@@ -34,9 +34,9 @@ from vastrun.contract.outcome import (
     WandbRun,
 )
 from vastrun.contract.records import parse_json, read_as, write_json
-from vastrun.contract.run_module import module_command
 from vastrun.contract.stages import read_records
 from vastrun.onstart.logged_error import count_tracebacks, last_raised
+from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.processes import kill_descendants, start_logged

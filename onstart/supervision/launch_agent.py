@@ -31,8 +31,8 @@ from typing import NoReturn
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_json, write_atomically, write_json
-from vastrun.contract.run_module import module_command
 from vastrun.onstart.nodes import RANKS_PORT, ThisNode, this_node_of
+from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.fork_server import ADDRESS, start_server
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.uncollected_import import importing

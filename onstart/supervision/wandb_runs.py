@@ -23,7 +23,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, read_small
-from vastrun.contract.run_module import module_command
+from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id

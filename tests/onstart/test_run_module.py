@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from vastrun.contract.run_module import module_command
+from vastrun.onstart.run_module import module_command
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("extra", [{}, {"PYTHONSAFEPATH": "1"}])

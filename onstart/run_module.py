@@ -1,4 +1,4 @@
-"""Run a module of the trainer: `python run_module.py MODULE ARGUMENT...`, like `python -P -m MODULE`.
+"""Run a module on a machine: `python run_module.py MODULE ARGUMENT...`, like `python -P -m MODULE`.
 
 The working folder is not searched, so that no file in it hides a module: `-P` needs Python 3.11. Pythons
 older than the trainer supports must be able to parse this file, to report that to their users.
