@@ -43,16 +43,6 @@ def test_what_would_change_the_order_of_sums_is_refused(options: dict[str, Any],
     assert (found, text in fault) == (key, True), fault
 
 
-def test_all_that_is_refused_is_said_at_once() -> None:
-    options = {"deterministic": True, "compile": "max-autotune", "cuda_graphs": True}
-    keys = [key for key, _ in faults_of(config(**options), 1)]
-    assert {"compile", "cuda_graphs"} <= set(keys)
-
-
-def test_a_job_needs_nothing_else_to_be_deterministic() -> None:
-    assert faults_of(config(deterministic=True), 2) == []
-
-
 def test_a_checkpoint_of_the_same_plan_and_device_is_repeated() -> None:
     saved = describe_run(PLAN, "NVIDIA H100 80GB HBM3")
     assert changes_since(saved, replace(PLAN, reason="another"), "NVIDIA H100 80GB HBM3") == []
