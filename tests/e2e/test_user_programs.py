@@ -1,6 +1,5 @@
 """Programs as users bring them, and what the user is told: the verdict, the reason, what to do next."""
 
-import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ import yaml
 
 from tests.e2e.terminal import VASTRUN, Done, Terminal
 
-NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 SAVES_ON_SIGTERM = """
     import os, signal, sys, time
     asked = []
@@ -143,9 +141,6 @@ CASES: Mapping[str, Case] = {
         files={"go.sh": "#!/usr/bin/env bash\r\necho hi\r\n"},
         exit_code=5,
         says=("line endings",),
-    ),
-    "a notebook as the program": Case(
-        command="python nb.ipynb", files={"nb.ipynb": NOTEBOOK}, exit_code=2, says=("notebook", "nbconvert")
     ),
 }
 
