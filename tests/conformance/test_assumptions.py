@@ -1,7 +1,6 @@
 """The table of assumptions: whole, honest about what deviates, safe against what a service or a file says."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -79,24 +78,6 @@ def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "word"),
-    [
-        ({"success": True, "new_contract": 7}, 200, "200 success"),
-        ({"success": False, "msg": "no"}, 200, "200 refused"),
-        ({"instances": None}, 200, "200 instances=null"),
-        ({"instances": {"id": 7}}, 200, "200 object"),
-        ({"success": False, "error": "auth_error", "msg": "Invalid user key"}, 404, "404 auth_error"),
-        ({"error": "invalid_args", "msg": "error 404/3603: no_such_ask Instance"}, 404, "404 no_such_ask"),
-        ([], 200, "200 list"),
-        (None, 200, "200 null"),
-        ({}, 0, "no answer"),
-    ],
-)
-def test_an_answer_is_said_in_two_words(content: Any, status: int, word: str) -> None:
-    assert exchange("GET", "/x", content, status=status).word == word
-
-
-@pytest.mark.parametrize(
     ("kind", "raw"),
     [
         (assumptions.Words("a"), 7),
@@ -120,23 +101,6 @@ def test_a_file_cannot_say_what_no_run_writes(
         kind.read(raw)
 
 
-@pytest.mark.parametrize(
-    ("seen", "agrees", "shown"),
-    [
-        ({"a": "text", "b": "null|number"}, True, "2 fields"),
-        ({"a": "text"}, True, "1 fields"),
-        ({"a": "missing", "b": "number"}, False, "a is missing"),
-        ({"a": "text", "b": "number|text"}, False, "b is number|text"),
-    ],
-)
-def test_fields_agree_when_they_are_of_nothing_but_their_types(
-    seen: Mapping[str, str], agrees: bool, shown: assumptions.Value
-) -> None:
-    kind = assumptions.Fields({"a": "text", "b": "number|null"})
-    assert kind.agrees(seen) is agrees
-    assert kind.shown(seen) == shown
-
-
 def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_end() -> None:
     recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
@@ -158,40 +122,3 @@ def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
         exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0)
     )
     assert seen_in(recorder).get("new.by_id") is None
-
-
-def seen_of(row: dict[str, Any], *, offered_mb: float = 64_485) -> dict[str, assumptions.Value]:
-    """What is seen of a machine's row and its offer."""
-    recorder = ApiRecorder()
-    recorder.begin(MACHINE, 10.0)
-    offers = {"offers": [{"id": 1, "cpu_ram": offered_mb}]}
-    recorder.exchanges.append(exchange("POST", "/api/v0/bundles", offers, asked_at=5.0))
-    recorder.exchanges.append(
-        exchange("PUT", "/api/v0/asks/1", {"success": True, "new_contract": int(MACHINE)})
-    )
-    own = {"id": int(MACHINE), "actual_status": "running", **row}
-    recorder.exchanges.append(exchange("GET", f"/api/v0/instances/{MACHINE}", {"instances": own}))
-    return seen_in(recorder)
-
-
-@pytest.mark.parametrize(
-    ("share", "listed_mb", "offered_mb", "whose"),
-    [
-        (0.125, 515_880, 64_485, "the host's"),
-        (0.125, 64_485, 64_485, "the slice's"),
-        (1.0, 64_000, 64_485, "that of a whole host"),
-        (0.5, 64_485 * 5, 64_485, "other"),
-        (0.5, 64_485, 0, None),
-        (None, 64_485, 64_485, None),
-    ],
-)
-def test_whose_memory_a_machine_s_row_shows_is_told_by_its_offer(
-    share: float | None, listed_mb: float, offered_mb: float, whose: str | None
-) -> None:
-    seen = seen_of({"gpu_frac": share, "cpu_ram": listed_mb}, offered_mb=offered_mb)
-    assert seen.get("instance.memory") == whose
-
-
-@pytest.mark.parametrize(("minutes", "least"), [(2.5, 2.5), (-60, -60.0), (None, None), ("long", None)])
-def test_the_least_uptime_is_told_with_its_sign(minutes: Any, least: float | None) -> None:
-    assert seen_of({"uptime_mins": minutes}).get("instance.uptime") == least

@@ -129,14 +129,6 @@ def test_a_workstation_is_held_and_a_batch_runs_on_its_slots(user: Terminal) -> 
 
 
 @pytest.mark.slow
-def test_without_the_package_its_name_is_unknown_and_the_others_are_listed(user: Terminal) -> None:
-    done = user.type(*SCRIPT, PYTHONPATH="")
-    assert done.exit_code == 2
-    assert "no provider is called 'ssh-machines'" in done.err
-    assert "installed providers: local, docker, vast, slurm, pool" in done.err
-
-
-@pytest.mark.slow
 def test_its_own_tests_pass_the_contract_of_providers_on_real_servers(tmp_path: Path) -> None:
     words = [
         sys.executable,

@@ -1,6 +1,5 @@
 """Programs as users bring them, and what the user is told: the verdict, the reason, what to do next."""
 
-import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ import yaml
 
 from tests.e2e.terminal import VASTRUN, Done, Terminal
 
-NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 SAVES_ON_SIGTERM = """
     import os, signal, sys, time
     asked = []
@@ -24,12 +22,6 @@ SAVES_ON_SIGTERM = """
             print("saving", flush=True)
             open(os.environ["VASTRUN_OUTPUTS"] + "/saved.txt", "w").write(str(step))
             sys.exit(0)
-"""
-DIES_ONCE = """
-    import os, signal
-    if os.environ["VASTRUN_RESTART"] == "0":
-        os.kill(os.getpid(), signal.{signal})
-    print("second start done", flush=True)
 """
 LOADS = """
     import os, signal
@@ -97,20 +89,6 @@ CASES: Mapping[str, Case] = {
         exit_code=5,
         says=("launcher     WARNING: rank ", "2 ranks may mean 2 whole trainings", "LOCAL_RANK="),
     ),
-    "a file that git ignores": Case(
-        program="open('conf/local.yaml')",
-        files={"conf/local.yaml": "lr: 1"},
-        ignored="conf/local.yaml",
-        exit_code=5,
-        says=("conf/local.yaml", "ignored by git", "add data: [{path: code/conf}]"),
-    ),
-    "a folder that git ignores and the job names as its data": Case(
-        program="open('conf/local.yaml')",
-        files={"conf/local.yaml": "lr: 1"},
-        ignored="conf/local.yaml",
-        job={"data": [{"path": "code/conf"}]},
-        exit_code=0,
-    ),
     "a file that git ignores and the job includes": Case(
         program="open('conf/local.yaml')",
         files={"conf/local.yaml": "lr: 1"},
@@ -140,38 +118,6 @@ CASES: Mapping[str, Case] = {
         says=("SIGTERM was sent",),
         says_not=("SUCCEEDED",),
     ),
-    "saves behind tee at the time limit": Case(
-        program=SAVES_ON_SIGTERM,
-        command="python program.py 2>&1 | tee $VASTRUN_OUTPUTS/train.log",
-        job={"limits": {"hours": 0.02, "start_s": 30}, "success": {"files": "$VASTRUN_OUTPUTS/saved.txt"}},
-        exit_code=9,
-        says=("saving",),
-        says_not=("BrokenPipe", "SUCCEEDED"),
-    ),
-    "SIGKILL, restarted": Case(
-        program=DIES_ONCE.format(signal="SIGKILL"),
-        job={"restarts": {"signal": 2}, "success": {"log": "second start done"}},
-        exit_code=0,
-    ),
-    "SIGKILL in a line for a shell, restarted": Case(
-        program=DIES_ONCE.format(signal="SIGKILL"),
-        command="export A=1; python program.py",
-        job={"restarts": {"signal": 2}, "success": {"log": "second start done"}},
-        exit_code=0,
-    ),
-    "SIGSEGV in a script, restarted": Case(
-        program=DIES_ONCE.format(signal="SIGSEGV"),
-        command="bash go.sh",
-        files={"go.sh": "set -e\npython program.py\necho end\n"},
-        job={"restarts": {"signal": 2}, "success": {"log": "second start done"}},
-        exit_code=0,
-    ),
-    "SIGKILL in a pipeline, not restarted": Case(
-        program=DIES_ONCE.format(signal="SIGKILL"),
-        command="set -o pipefail; python program.py | cat",
-        exit_code=5,
-        says=("SIGKILL",),
-    ),
     "a loader's worker is killed": Case(
         program=LOADS.format(happens="os.kill(os.getpid(), signal.SIGKILL)"),
         exit_code=5,
@@ -195,9 +141,6 @@ CASES: Mapping[str, Case] = {
         files={"go.sh": "#!/usr/bin/env bash\r\necho hi\r\n"},
         exit_code=5,
         says=("line endings",),
-    ),
-    "a notebook as the program": Case(
-        command="python nb.ipynb", files={"nb.ipynb": NOTEBOOK}, exit_code=2, says=("notebook", "nbconvert")
     ),
 }
 

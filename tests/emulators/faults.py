@@ -1,7 +1,6 @@
 """Faults by name: what goes wrong, where, and how often."""
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 REQUEST = "request"
@@ -213,14 +212,6 @@ class Faults:
         fault = Fault(name, times, after, endpoint, machine_id, instance_id, seconds, every)
         self._waiting.append(fault)
         return fault
-
-    def add_random(self, seed: int, count: int, *, among: Sequence[str] = tuple(FAULTS)) -> Sequence[str]:
-        """`count` faults, always the same for the same seed; their names."""
-        chance = random.Random(seed)
-        names = [chance.choice(among) for _ in range(count)]
-        for name in names:
-            self.add(name, after=chance.choice((0, 0, 0, 1, 2)), seconds=round(chance.uniform(0.5, 10), 2))
-        return names
 
     def take(self, name: str, place: Place = Place()) -> Fault | None:
         """The fault if it strikes here and now."""

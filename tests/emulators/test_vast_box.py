@@ -1,7 +1,6 @@
 """Boxes: the real onstart text, an SSH server, and nothing left of them."""
 
 import http.client
-import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 from tests.emulators import ssh_servers
 from tests.emulators.asking import Api, ask, rent, row
-from tests.emulators.faults import Faults
 from tests.emulators.vast import VastEmulator
 from tests.parts import require
 from tests.waiting import LONGEST_S, eventually
@@ -114,41 +112,12 @@ def test_the_onstart_text_runs_on_every_start_with_the_injected_variables(vast: 
     assert container_log(vast, instance_id, filter="nothing of the kind") == ""
 
 
-def test_both_addresses_lead_to_the_box_and_lack_the_environment(vast: VastEmulator, ssh_key: Path) -> None:
-    instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart="echo hello >file; sleep 100")
-    for address in addresses(vast, instance_id):
-        done = ssh(
-            address, ssh_key, 'cat file; echo "${WHO-nobody} ${CONTAINER_API_KEY-no key}"; [ ~ = "$PWD" ]'
-        )
-        assert (done.returncode, done.stdout) == (0, "hello\nnobody no key\n")
-
-
 def test_only_the_keys_of_the_instance_open_it(vast: VastEmulator, ssh_key: Path) -> None:
     instance_id = running(vast)
     proxy = addresses(vast, instance_id)[0]
     assert ssh(proxy, ssh_key, "true").returncode == 255
     let_in(vast, instance_id, ssh_key)
     assert ssh(proxy, ssh_key, "true").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("fault", "works"),
-    [("ssh_refused", []), ("proxy_refused", [1]), ("direct_refused", [0]), ("ssh_denied", [])],
-)
-def test_an_address_can_refuse(vast: VastEmulator, ssh_key: Path, fault: str, works: list[int]) -> None:
-    vast.faults.add(fault)
-    ports = addresses(vast, running(vast, ssh_key))
-    assert [i for i, port in enumerate(ports) if ssh(port, ssh_key, "true").returncode == 0] == works
-
-
-def test_a_cut_network_stalls_a_connection_and_lets_it_go_on(vast: VastEmulator, ssh_key: Path) -> None:
-    instance_id = running(vast, ssh_key)
-    proxy = addresses(vast, instance_id)[0]
-    vast.faults.add("network_cut", seconds=1.0)
-    eventually(lambda: "network_cut" in vast.faults.struck)
-    began = vast.clock.now()
-    assert ssh(proxy, ssh_key, "echo through").stdout == "through\n"
-    assert vast.clock.now() - began > 0.5
 
 
 def destroys(instance: int | str) -> str:
@@ -169,13 +138,6 @@ def test_who_is_off_line_reaches_nothing_and_boxes_go_on(vast: VastEmulator) -> 
     eventually(lambda: len(vast.instances) == 0)
 
 
-def test_nvidia_smi_shows_the_gpus_of_the_machine(vast: VastEmulator, ssh_key: Path) -> None:
-    vast.faults.add("wrong_gpu")
-    instance_id = running(vast, ssh_key)
-    done = ssh(addresses(vast, instance_id)[0], ssh_key, "nvidia-smi -L")
-    assert done.stdout.count("GTX 1080") == row(vast, instance_id)["num_gpus"]
-
-
 def test_the_disk_stays_over_a_stop(vast: VastEmulator) -> None:
     assert_the_disk_stays_over_a_stop(vast)
 
@@ -193,17 +155,6 @@ def test_a_box_can_end_itself_and_nothing_else_with_its_own_key(vast: VastEmulat
     instance_id = rent(vast, onstart=text)[1]["new_contract"]
     eventually(lambda: instance_id not in [one.id for one in vast.instances])
     assert [one.id for one in vast.instances] == [other]
-
-
-def test_the_key_of_an_instance_reads_and_ends_that_instance_only(vast: VastEmulator) -> None:
-    ours, other = running(vast), running(vast)
-    key = vast.instances.get(ours).api_key
-    path = f"/api/v0/instances/{ours}/"
-    assert ask(vast, "GET", path, key=key)[1]["instances"]["id"] == ours
-    assert ask(vast, "GET", f"/api/v0/instances/{other}/", key=key)[0] == 403
-    assert ask(vast, "GET", "/api/v1/instances/", key=key)[0] == 403
-    assert ask(vast, "DELETE", path, {}, key=key) == (200, {"success": True})
-    assert ask(vast, "GET", path, key=key)[1]["error"] == "auth_error"
 
 
 def test_no_process_and_no_file_is_left_of_a_destroyed_instance(vast: VastEmulator) -> None:
@@ -234,10 +185,3 @@ def test_boxes_end_with_an_emulator_that_is_killed(tmp_path: Path) -> None:
         eventually(lambda: len(processes_of(instance_id)) >= 4)
         emulator.kill()
     eventually(lambda: not processes_of(instance_id))
-
-
-def test_a_fault_may_come_again_at_every_so_many_chances() -> None:
-    faults = Faults()
-    faults.add("no_such_ask", after=1, every=3)
-    struck = [faults.take("no_such_ask") is not None for _ in range(8)]
-    assert [n for n, is_struck in zip(itertools.count(), struck, strict=False) if is_struck] == [1, 4, 7]

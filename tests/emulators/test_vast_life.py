@@ -4,7 +4,6 @@ import pytest
 
 from tests.emulators.asking import ask, offers, rent, row
 from tests.emulators.clock import Clock
-from tests.emulators.dead_ends import DEAD_ENDS
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
@@ -37,21 +36,6 @@ def test_it_can_be_seen_at_once_then_loads_then_runs(still: VastEmulator) -> Non
     assert seen["status_msg"].startswith("success, running pytorch_pytorch_2.13.0")
     assert set(seen["ports"]) == {"22/tcp", "8000/tcp"}
     assert ["A", "b"] in seen["extra_env"]
-
-
-@pytest.mark.parametrize("fault", DEAD_ENDS)
-def test_an_instance_that_never_runs_says_why(still: VastEmulator, fault: str) -> None:
-    still.faults.add(fault)
-    instance_id = rent(still)[1]["new_contract"]
-    still.advance(7200)
-    seen, end = row(still, instance_id), DEAD_ENDS[fault]
-    assert (seen["actual_status"], seen["cur_state"], seen["intended_status"]) == (
-        end.actual,
-        end.cur,
-        end.intended,
-    )
-    assert still.billing.meters[instance_id].usd("gpu") == 0
-    assert still.billing.meters[instance_id].usd("disk") > 0
 
 
 def test_on_demand_takes_the_gpu_from_a_bid_and_is_never_outbid(still: VastEmulator) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.figures import max_limit, min_limit
 from tests.gpu.check import Check, Figure, Place, Result, Seen, State, concluded
-from tests.gpu.results import Report, as_json, line_of, placed, read, summary, table, without, write
+from tests.gpu.results import Report, as_json, placed, read, table, without, write
 
 
 def _nothing(place: Place, folder: Path) -> Seen:
@@ -58,22 +58,12 @@ def test_the_table_has_a_row_for_each_figure_and_says_what_failed_or_was_not_run
     ]
 
 
-def test_of_a_cpu_no_row_is_claimed() -> None:
-    with pytest.raises(ValueError, match="no row to claim"):
-        table([_report(_result(NEAR), gpus=0)])
-
-
 def test_the_json_has_all_of_it_and_no_number_that_json_has_not() -> None:
     (record,) = json.loads(as_json([_report(_result(NEAR, ABSENT), NOT_RUN)]))["runs"]
     assert (record["gpus"], record["seconds"]) == (2, 2.0)
     measured, not_run = record["checks"]
     assert [(one["value"], one["holds"]) for one in measured["figures"]] == [(1.16e-7, True), (None, False)]
     assert (not_run["state"], not_run["why"]) == ("not run", "needs 2 GPUs, here is 1")
-
-
-def test_a_line_tells_what_was_seen_or_why_not() -> None:
-    assert line_of(_result(NEAR)).splitlines()[1].strip() == "ddp x2 1.16e-07 off"
-    assert line_of(NOT_RUN).split(maxsplit=3) == ["not", "run", "hang", "needs 2 GPUs, here is 1"]
 
 
 def test_the_table_takes_the_place_between_the_marks_of_a_page() -> None:
@@ -96,17 +86,3 @@ def test_a_later_call_keeps_what_earlier_ones_found_and_did_not_do_again(tmp_pat
     assert as_json([earlier]) == as_json([_report(_result(NEAR, ABSENT, text="seen"), NOT_RUN)])
     assert without(read(tmp_path), {"fp32", "mfu", "hang", "muon"}) == []
     assert (tmp_path / "table.md").read_text() == table([first]) + "\n"
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"gpus": 2}', '{"runs": [{}]}', "{"])
-def test_a_file_of_another_form_is_no_earlier_result(text: str, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(text)
-    assert read(tmp_path) == []
-
-
-def test_the_last_lines_say_what_is_left_how_long_it_takes_and_what_to_type() -> None:
-    checks = {"mfu": Check(text="a large model", run=_nothing, expected_s=61)}
-    assert summary(_report(_result(NEAR), NOT_RUN, LEFT, FAILED), checks) == [
-        "1 of 2 checks failed",
-        "left, about 2 min: make gpu CHECKS='mfu'",
-    ]

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.__main__ import main
 from tests.gpu.check import Broken, Check, Figure, Place, Result, Seen, State
-from tests.gpu.checks import CHECKS
 from tests.gpu.ranks import together
 from tests.gpu.results import read
 from tests.gpu.running import run_all, run_one
@@ -119,24 +117,6 @@ def test_checks_that_do_not_fit_or_need_what_is_not_here_are_not_run(tmp_path: P
     ]
 
 
-@pytest.mark.torch
-def test_a_short_check_is_done_where_a_long_one_before_it_did_not_fit(tmp_path: Path) -> None:
-    checks = {
-        "long": Check(text="long", run=_holds, expected_s=70, alone=True),
-        "short": Check(text="short", run=_holds, expected_s=5, alone=True),
-    }
-    found = run_all(checks, Place(gpus=1), within_s=60.0, logs=tmp_path, now=lambda: 0.0)
-    assert [(one.name, one.state) for one in found] == [("long", State.LEFT), ("short", State.PASSED)]
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_a_check_is_ended_and_left_when_the_time_of_all_is_over(tmp_path: Path) -> None:
-    checks = {"slow": Check(text="it ends", run=_Waits(tmp_path / "pids"), expected_s=1, alone=True)}
-    (found,) = run_all(checks, Place(gpus=1), within_s=5.0, logs=tmp_path, now=lambda: 0.0)
-    assert (found.state, found.why) == (State.LEFT, "the 5 s were over after 5 s of it")
-
-
 @pytest.mark.slow
 @pytest.mark.torch
 def test_results_survive_a_kill_at_any_moment_and_a_later_call_adds_to_them(tmp_path: Path) -> None:
@@ -196,11 +176,3 @@ def test_a_torch_without_cuda_where_there_are_gpus_is_an_error_that_says_what_to
     assert done.returncode == 2
     assert "torch is built for the CPU only" in done.stderr
     assert "make gpu PYTHON=" in done.stderr
-
-
-def test_an_unknown_check_is_named_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--cpu", "nonsense"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "error: no check is called nonsense",
-        f"try: one of {', '.join(CHECKS)}",
-    ]

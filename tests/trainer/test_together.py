@@ -12,10 +12,6 @@ from vastrun.trainer.distributed.group import Ranks
 pytestmark = pytest.mark.torch
 
 
-def vote(ranks: Ranks, offset: int) -> tuple[int, list[float]]:
-    return ranks.rank.rank, ranks.all_reduce_max(ranks.rank.rank + offset)
-
-
 def fail(ranks: Ranks) -> None:
     if ranks.rank.rank == 1:
         raise ValueError("a fault of rank 1")
@@ -31,10 +27,6 @@ def die(ranks: Ranks) -> None:
 def wait(ranks: Ranks) -> None:
     if ranks.rank.rank == 0:
         ranks.wait_for_all()
-
-
-def test_ranks_meet_and_answer_by_rank() -> None:
-    assert together(vote, 3, 10) == [(rank, [12.0]) for rank in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.onstart.supervision.launches import Launched
 from vastrun.contract.outcome import RankEnd, Reason
-from vastrun.onstart.supervision.failure_causes import failure_line, where_text
+from vastrun.onstart.supervision.failure_causes import failure_line
 
 FAILED = RankEnd(rank=1, exit_code=3, step=7, activity="data", last_lines="almost done\nboom")
 KILLED_RANK = replace(FAILED, exit_code=-11, signal="SIGSEGV")
@@ -97,23 +97,6 @@ def test_an_exception_without_a_message_is_told_with_its_line_of_code(
     end = RankEnd(rank=0, exit_code=1, reason="error", exception=exception, traceback=traceback)
     assert failure_line(end, "error", training=False) == f"your program raised {expected} (rank 0)"
     assert failure_line(end, "error", training=True) == f"rank 0 failed: {expected}"
-
-
-@pytest.mark.parametrize(
-    ("step", "activity", "where"),
-    [
-        (0, "", ""),
-        (0, "setup", " at step 0 (setup)"),
-        (0, "step", " at step 0"),
-        (7, "", " at step 7"),
-        (7, "step", " at step 7"),
-        (7, "data", " at step 7 (data)"),
-    ],
-)
-def test_where_a_rank_ended_is_its_step_and_what_it_did_unless_that_is_a_step(
-    step: int, activity: str, where: str
-) -> None:
-    assert where_text(step, activity) == where
 
 
 LOSES = """

@@ -14,7 +14,6 @@ from tests.onstart.supervision.launches import Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
-from vastrun.onstart.supervision.curve_search import CurveSearch
 from vastrun.onstart.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
 from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
 from vastrun.onstart.supervision.wandb_file import WandbFile
@@ -112,14 +111,6 @@ def test_metrics_of_beat_come_before_those_of_files(logging: Logging) -> None:
     assert logging.said[-1] == "curves: the program writes metrics itself; logged curves are no longer added"
 
 
-def test_files_that_were_there_before_count_only_by_what_is_added(logging: Logging) -> None:
-    logging.log("old", (1, "acc", 0.5))
-    logging.curves.begin()
-    assert logging.metrics() == []
-    logging.log("old", (2, "acc", 0.25))
-    assert logging.metrics() == [{"step": 2, "acc": 0.25}]
-
-
 def test_a_start_that_goes_back_to_a_checkpoint_tells_its_steps_again(logging: Logging) -> None:
     logging.log("first", (1, "acc", 0.5), (2, "acc", 0.5))
     logging.metrics()
@@ -167,17 +158,6 @@ def test_wandb_and_tensorboard_together_show_a_name_once(tmp_path: Path) -> None
     for file in (TensorBoardFile(tmp_path / EVENTS), WandbFile(tmp_path / "run-a.wandb")):
         merge.add(file, time.monotonic() + 60)
     assert [(line["step"], line["acc"]) for line in merge.take()] == [(1, 0.5), (2, 0.25), (3, 0.125)]
-
-
-def test_folders_of_packages_and_links_are_not_searched(tmp_path: Path) -> None:
-    logging = Logging(tmp_path / "box")
-    logging.log("venv/lib/site-packages/x", (1, "acc", 0.5))
-    logging.log(".hidden", (1, "acc", 0.5))
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / EVENTS).write_bytes(framed(event(1, b"acc", 0.5)))
-    (logging.box / layout.CODE / "link").symlink_to(tmp_path / "elsewhere")
-    assert logging.metrics() == []
-    assert list(CurveSearch(logging.box).all_files()) == []
 
 
 def test_a_closed_file_of_a_living_process_counts_if_it_is_of_rank_0(logging: Logging) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ import pytest
 from tests.onstart.supervision.cores import cores_are_files
 from tests.onstart.supervision.launches import Launched
 from vastrun.contract import layout
-from vastrun.onstart.supervision.core_file import CoreLocation, CoreTrimmer, core_location, read_notes
+from vastrun.onstart.supervision.core_file import CoreLocation
 from vastrun.onstart.supervision.native_stack import (
     keep_native_stacks,
     native_file,
@@ -53,45 +51,6 @@ def test_the_frame_that_crashed_is_below_the_handlers_of_its_signal() -> None:
     assert top_native_frame("") == ""
 
 
-@pytest.mark.parametrize(
-    ("pattern", "uses_pid", "name", "has_pid"),
-    [
-        ("core", "0", "core", False),
-        ("core", "1", "core.*", True),
-        ("core.%e.%p", "0", "core.*.*", True),
-        ("crash-%t", "0", "crash-*", False),
-    ],
-)
-def test_the_name_of_a_core_follows_the_kernels_pattern(
-    pattern: str, uses_pid: str, name: str, has_pid: bool, tmp_path: Path
-) -> None:
-    location = place_of(tmp_path, pattern, uses_pid)
-    assert location == CoreLocation(folder=tmp_path, name=name, has_pid=has_pid)
-
-
-def test_cores_go_to_an_absolute_folder_or_to_a_program(tmp_path: Path) -> None:
-    location = place_of(tmp_path, "/var/crash/core.%p")
-    assert location is not None and location.folder == Path("/var/crash")
-    for pattern in ("|/usr/share/apport/apport -p%p", "@socket", "", "/var/%e/core"):
-        assert place_of(tmp_path, pattern) is None
-    assert core_location(tmp_path, tmp_path / "missing", tmp_path / "missing") is None
-
-
-def place_of(folder: Path, pattern: str, uses_pid: str = "0") -> CoreLocation | None:
-    (folder / "pattern").write_text(f"{pattern}\n")
-    (folder / "uses_pid").write_text(f"{uses_pid}\n")
-    return core_location(folder, folder / "pattern", folder / "uses_pid")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(200), os.urandom(4000), b"\xff" * 4000]
-)
-def test_what_is_no_core_has_no_notes_and_is_not_deleted(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "core").write_bytes(content)
-    assert read_notes(tmp_path / "core") is None
-    assert CoreLocation(folder=tmp_path, name="core", has_pid=False).written(0.0) == []
-
-
 def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path) -> None:
     for folder in (layout.RAW_LOGS, layout.STACKS, layout.CODE):
         (tmp_path / folder).mkdir(parents=True)
@@ -122,20 +81,6 @@ def test_ranks_that_the_supervisor_killed_and_those_that_did_not_crash_leave_not
 
 
 CORE = b"\x7fELF\x02\x01" + bytes(10) + b"\x04\x00" + bytes(200)
-
-
-def test_of_many_cores_the_newest_are_kept_while_the_program_runs(tmp_path: Path) -> None:
-    location = CoreLocation(folder=tmp_path, name="core.*", has_pid=True)
-    for number in range(1, 7):
-        (tmp_path / f"core.{number}").write_bytes(CORE)
-        os.utime(tmp_path / f"core.{number}", (number, number))
-    (tmp_path / "core.py").write_text("a program")
-
-    CoreTrimmer(location=location, since=2.0).look()
-
-    assert {path.name for path in tmp_path.iterdir()} == {"core.1", "core.5", "core.6", "core.py"}
-    assert location.find(5, 0.0) == tmp_path / "core.5"
-    assert location.find(77, 0.0) == tmp_path / "core.6"
 
 
 def test_a_gdb_that_is_too_slow_is_killed_and_what_it_printed_is_kept(
@@ -212,23 +157,3 @@ def test_without_gdb_the_notes_of_a_small_core_name_the_address_and_the_library(
     assert outcome.detail.startswith("rank 0 was killed by SIGSEGV at address 0x0 in libc.so.6+0x")
     assert "the image has no gdb" in native_file(box, 0).read_text()
     assert not list((box / layout.CODE).glob("core*"))
-
-
-@needs_cores
-def test_a_limit_that_was_set_before_and_its_cores_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / layout.CODE).mkdir(parents=True)
-    script = (
-        "import os, resource, sys; from pathlib import Path\n"
-        "from vastrun.onstart.supervision.core_file import allow_core\n"
-        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
-        "resource.setrlimit(resource.RLIMIT_CORE, (int(sys.argv[2]), hard))\n"
-        "allow_core(Path(sys.argv[1]), 1, os.environ)\n"
-        "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
-    )
-
-    def limit_after(before: int) -> int:
-        line = [sys.executable, "-c", script, str(tmp_path), str(before)]
-        return int(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
-
-    assert limit_after(12345) == 12345
-    assert 0 < limit_after(0) <= 2 << 30

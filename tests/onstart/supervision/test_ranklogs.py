@@ -202,9 +202,3 @@ def test_a_long_line_without_an_end_is_no_gap_of_its_own(logs: Logs) -> None:
     logs.write(0, b"q" * 2_000_000)
     logs.merged.drain(within_s=0.0)
     assert [line.split()[0] for line in logs.lines()] == [SUPERVISOR]
-
-
-def test_where_there_is_time_nothing_is_left_out(logs: Logs) -> None:
-    logs.write(0, b"step\n" * 200_000)
-    logs.merged.drain(within_s=LONGEST_S)
-    assert logs.lines() == ["rank0 step"] * 200_000

@@ -19,7 +19,6 @@ from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import newest_first
 from vastrun.contract.errors import SaveError
 from vastrun.trainer.checkpoints import tensors_of, verify
-from vastrun.trainer.checkpoints.writer import share_of
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
 
@@ -182,15 +181,6 @@ def save_twice_at_once(ranks: Ranks, folder: Path) -> list[str]:
 def test_a_save_waits_for_the_one_before_and_a_step_is_saved_once(tmp_path: Path) -> None:
     said = ["checkpoint step-000001 saved", "checkpoint step-000002 saved"]
     assert together(save_twice_at_once, 2, tmp_path) == [said, []]
-
-
-def test_the_ranks_write_like_shares_of_what_all_of_them_hold() -> None:
-    tensors = {f"layer{n}": torch.empty(size) for n, size in enumerate([400, 300, 200, 100, 90, 10])}
-    shares = [share_of(tensors, rank, 2) for rank in (0, 1)]
-    assert shares[0].keys() | shares[1].keys() == tensors.keys()
-    assert not shares[0].keys() & shares[1].keys()
-    sizes = [sum(tensor.nbytes for tensor in share.values()) for share in shares]
-    assert max(sizes) <= 1.2 * min(sizes)
 
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["without gradients", "with those of CUDA graphs"])

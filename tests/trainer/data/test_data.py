@@ -36,14 +36,6 @@ def test_a_field_is_the_first_one_turned_by_beta_t() -> None:
         np.testing.assert_allclose(u[:, frame], np.roll(u[:, 0], round(0.5 * t * 64), axis=1), atol=1e-9)
 
 
-def test_advection_keeps_the_mean_and_the_energy_of_smooth_fields() -> None:
-    u0 = draw(64, np.random.default_rng(2))
-    u = advection.solve(u0, 0.3, GRID)[~u0.folded & ~u0.windowed]
-    mean, energy = u.mean(axis=2), (u**2).mean(axis=2)
-    np.testing.assert_allclose(mean, mean[:, :1] * np.ones_like(mean), atol=1e-12)
-    np.testing.assert_allclose(energy, energy[:, :1] * np.ones_like(energy), rtol=1e-12)
-
-
 def test_initial_conditions_have_the_statistics_of_pdebench() -> None:
     u0 = draw(4000, np.random.default_rng(3))
     assert u0.folded.mean() == pytest.approx(0.1, abs=0.02)
@@ -112,15 +104,6 @@ def test_a_test_set_does_not_depend_on_how_much_there_is_to_train_on(tmp_path: P
         advection.generate(replace(SMALL, train=n), tmp_path / folder)
     small, large = (fields_of(advection.path_of(tmp_path / folder, 1.0))[-4:] for folder in "ab")
     np.testing.assert_array_equal(small, large)
-
-
-def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_path: Path) -> None:
-    advection.generate(SMALL, tmp_path)
-    with pytest.raises(DataError, match=r"expected 64 points along each axis .*`tensor` has 32"):
-        advection.load(replace(SMALL, points=64), tmp_path)
-    advection.path_of(tmp_path, 0.5).write_text("not a field")
-    with pytest.raises(DataError, match="expected an HDF5 file"):
-        advection.load(SMALL, tmp_path)
 
 
 @pytest.mark.parametrize(

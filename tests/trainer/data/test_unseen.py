@@ -105,6 +105,8 @@ def test_the_first_line_tells_the_error_at_unseen_parameters() -> None:
     [
         ({"ranges": {"betas": (0.4, 1.0)}, "unseen": {"betas": (0.7,)}}, []),
         ({"ranges": {"betas": (1.0, 0.4)}}, ["data.ranges.betas"]),
+        ({"ranges": {"betas": (0.5, 0.5)}}, ["data.ranges.betas"]),
+        ({"ranges": {"betas": (0.4, 0.5)}, "unseen": {"betas": (0.5,)}}, ["data.unseen"]),
         ({"ranges": {"nus": (0.4, 1.0)}}, ["data.ranges.nus"]),
         ({"ranges": {"betas": (0.4, 1.0)}, "betas": (0.5,)}, ["data.betas"]),
         ({"range_values": 4}, ["data.range_values"]),

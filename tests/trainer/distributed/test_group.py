@@ -38,12 +38,6 @@ def test_quick_steps_are_not_held_up_by_a_vote_each(alone: Ranks) -> None:
     assert any(vote.passes(step, asked=True) for step in range(3, 5_000_000))
 
 
-def test_means_and_totals_of_one_rank_are_its_own(alone: Ranks) -> None:
-    assert alone.mean_of(torch.tensor(2.0), torch.tensor(4.0)) == [2.0, 4.0]
-    assert alone.all_reduce_sum(torch.tensor([3.0])).tolist() == [3.0]
-    assert alone.all_reduce_max(1.5, -2.0) == [1.5, -2.0]
-
-
 @pytest.mark.torch
 def test_all_ranks_stop_after_the_same_step_when_one_is_asked() -> None:
     assert together(stopped_after, 2) == [7, 7]

@@ -22,12 +22,6 @@ def options_of(compiled: Literal["off", "blocks", "whole", "max-autotune"], *, c
     return block.forward.get_compiler_config() if hasattr(block.forward, "get_compiler_config") else None
 
 
-@pytest.mark.slow
-def test_only_the_model_is_compiled_as_a_whole() -> None:
-    assert options_of("off", cuda_graphs=False) is None
-    assert options_of("whole", cuda_graphs=False) is None
-
-
 @pytest.mark.parametrize("cuda_graphs", [False, True])
 @pytest.mark.parametrize(("compiled", "autotunes"), [("blocks", False), ("max-autotune", True)])
 def test_cuda_graphs_and_autotuning_are_chosen_apart(

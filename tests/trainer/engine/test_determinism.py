@@ -10,47 +10,16 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
 from vastrun.contract import layout
-from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.determinism import changes_since, describe_run
 from vastrun.trainer.engine.plan import Plan
-from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 
 Start = Callable[[Box, int], RunningRanks]
 
 PLAN = Plan(strategy="ddp", reason="", world_size=2, micro_batch=8, accumulation=3, precision="fp32")
-
-REFUSED: tuple[tuple[dict[str, Any], str, str], ...] = (
-    ({"compile": "max-autotune"}, "compile", "expected off, blocks or whole with deterministic"),
-    ({"cuda_graphs": True, "compile": "blocks"}, "cuda_graphs", "expected false with deterministic"),
-)
-
-
-def config(**options: Any) -> TrainConfig:
-    made = read_as(TrainConfig, options)
-    assert isinstance(made, TrainConfig)
-    return made
-
-
-@pytest.mark.parametrize(("options", "key", "text"), REFUSED, ids=[row[1] for row in REFUSED])
-def test_what_would_change_the_order_of_sums_is_refused(options: dict[str, Any], key: str, text: str) -> None:
-    assert faults_of(config(**options), 1) == []
-    [(found, fault)] = faults_of(config(deterministic=True, **options), 1)
-    assert (found, text in fault) == (key, True), fault
-
-
-def test_all_that_is_refused_is_said_at_once() -> None:
-    options = {"deterministic": True, "compile": "max-autotune", "cuda_graphs": True}
-    keys = [key for key, _ in faults_of(config(**options), 1)]
-    assert {"compile", "cuda_graphs"} <= set(keys)
-
-
-def test_a_job_needs_nothing_else_to_be_deterministic() -> None:
-    assert faults_of(config(deterministic=True), 2) == []
 
 
 def test_a_checkpoint_of_the_same_plan_and_device_is_repeated() -> None:

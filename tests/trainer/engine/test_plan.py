@@ -8,7 +8,6 @@ import pytest
 from vastrun.contract.errors import ConfigError
 from vastrun.trainer.engine.plan import PlanInputs, make_plan
 from vastrun.trainer.job.config import Fsdp2Config, TrainConfig
-from vastrun.trainer.job.config_checks import faults_of
 
 GIB = 2**30
 CPU = PlanInputs(world_size=2, device="cpu", memory=None, bf16=True, parameters=10**6, windows=1000)
@@ -89,25 +88,3 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(ConfigError) as caught:
         make_plan(TrainConfig(**options), facts)
     assert str(caught.value) == fault
-
-
-@pytest.mark.parametrize(
-    ("options", "ranks", "key"),
-    [
-        ({"batch": 47}, 2, "batch"),
-        ({"micro_batch": 5}, 2, "micro_batch"),
-        ({"micro_batch": 48}, 2, "micro_batch"),
-        ({"batch": 514, "remainder": "drop"}, 2, "remainder"),
-        ({"strategy": "single"}, 2, "strategy"),
-        ({"cuda_graphs": True}, 1, "cuda_graphs"),
-        ({"cuda_graphs": True, "compile": "whole"}, 2, "cuda_graphs"),
-        ({"cuda_graphs": True, "compile": "whole", "strategy": "fsdp2"}, 1, "cuda_graphs"),
-        ({"batch": 512 * 18 + 2}, 2, "batch"),
-        ({"precision": "fp16", "fsdp2": Fsdp2Config(cpu_offload=True)}, 2, "precision"),
-    ],
-)
-def test_what_the_job_alone_shows_is_known_before_anything_is_rented(
-    options: dict[str, Any], ranks: int, key: str
-) -> None:
-    assert [where for where, _ in faults_of(TrainConfig(**options), ranks)] == [key]
-    assert faults_of(TrainConfig(), ranks) == []

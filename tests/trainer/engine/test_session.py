@@ -81,11 +81,11 @@ def test_scores_are_those_of_the_average_and_the_training_goes_on_as_if_nobody_h
 
 
 def average_by_hand(ranks: Ranks, box: Path) -> bool:
-    session = sessions.begin(ranks, box, EMA)
+    session = sessions.begin(ranks, box, {"ema": 0.2})
     average = sessions.parameters(session.operator)
     for step in range(5):
         sessions.learn(session, step, step + 1)
-        decay = min(0.9, (1 + step) / (10 + step))
+        decay = min(0.2, (1 + step) / (10 + step))  # the first weights are soon forgotten
         for name, weight in sessions.parameters(session.operator).items():
             average[name] = decay * average[name] + (1 - decay) * weight
     with session.ema_weights():

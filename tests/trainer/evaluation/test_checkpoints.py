@@ -22,7 +22,6 @@ from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped
 from vastrun.trainer.evaluation.validation import Validation, ValidationScores
-from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.job.data_config import DataConfig
 
 Start = Callable[[Box, int], RunningRanks]
@@ -50,17 +49,6 @@ def test_what_is_kept_back_is_seen_neither_in_training_nor_in_the_test(tmp_path:
     nothing = replace(config, validation=0)
     assert data.validation(nothing, tmp_path) is None
     assert len(data.splits(nothing, tmp_path).train) == 40
-
-
-def test_settings_that_keep_back_nothing_or_all_are_told_by_their_keys() -> None:
-    def keys(**settings: Any) -> list[str]:
-        return [key for key, _ in faults_of(sessions.config(**settings), 1)]
-
-    assert keys(data=DATA, evaluate_every=10) == []
-    assert keys(evaluate_every=10) == ["data.validation"]
-    assert keys(data=DATA) == ["data.validation"]
-    assert "data.validation" in keys(data={**DATA, "validation": 20}, evaluate_every=10)
-    assert keys(data=DATA, evaluate_every=4) == ["evaluate_every"]
 
 
 @pytest.fixture(scope="module")

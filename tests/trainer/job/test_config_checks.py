@@ -78,22 +78,6 @@ def test_a_fault_is_found_from_its_limit_on(changes: dict[str, Any], ranks: int,
 
 
 @pytest.mark.parametrize(
-    ("data", "faults"),
-    [
-        ({"unseen": {"betas": (0.7,)}}, []),
-        ({"unseen": {"betas": ()}}, ["data.unseen.betas"]),
-        ({"unseen": {"betas": (0.7, 0.4)}}, ["data.unseen"]),
-        ({"ranges": {"betas": (0.4, 0.5)}}, []),
-        ({"ranges": {"betas": (0.5, 0.5)}}, ["data.ranges.betas"]),
-        ({"ranges": {"betas": (0.5, 0.4)}}, ["data.ranges.betas"]),
-        ({"ranges": {"betas": (0.4, 0.5)}, "unseen": {"betas": (0.5,)}}, ["data.unseen"]),
-    ],
-)
-def test_range_rises_and_values_are_either_trained_or_unseen(data: dict[str, Any], faults: list[str]) -> None:
-    assert keys(data=(replace(ADVECTION, **data),)) == faults
-
-
-@pytest.mark.parametrize(
     ("changes", "faults"),
     [
         ({}, []),

@@ -2,7 +2,6 @@
 
 import pytest
 
-from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.workload import strategies_of, strategy_for
 
@@ -44,8 +43,3 @@ def test_a_model_with_a_state_above_half_of_a_gpu_is_sharded(ema: float | None, 
         f"weights, gradients and optimiser need {needed_gib}.0 of a GPU's {2 * needed_gib} GiB",
     )
     assert chosen(just_fits - 1)[0] == "fsdp2"
-
-
-def test_the_peak_is_the_sum_of_all_tensors() -> None:
-    peak = PeakBytes(parameters=1, gradients=20, optimiser=300, activations=4000, other=50_000)
-    assert peak.total == 54_321

@@ -50,25 +50,6 @@ def trained(operator: LatentOperator, task: TrajectoryTask, steps: int) -> list[
     return losses
 
 
-def test_a_fresh_operator_predicts_persistence(operator: LatentOperator, task: TrajectoryTask) -> None:
-    u = task.train.fields[:, 0]
-    assert torch.equal(operator(u, task.train.conditions), u)
-
-
-def test_every_parameter_learns_after_the_first_steps(operator: LatentOperator, task: TrajectoryTask) -> None:
-    trained(operator, task, 3)
-    UnrollLoss(operator)(windows_of(task)).backward()
-    idle = [name for name, p in operator.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
-    assert idle == []
-
-
-def test_the_prediction_follows_the_conditions(operator: LatentOperator, task: TrajectoryTask) -> None:
-    trained(operator, task, 5)
-    u = task.train.fields[:4, 0]
-    slow, fast = (operator(u, torch.tensor([[beta, -1.0]] * 4)) for beta in (-0.3, 0.0))
-    assert not torch.equal(slow, fast)
-
-
 def test_a_window_is_a_piece_of_its_trajectory_turned(task: TrajectoryTask) -> None:
     chosen = draw_indices(0, 0, batch=8, noise=0.0, space=space_of(task.train, 2))
     windows = task.batch(0, chosen)

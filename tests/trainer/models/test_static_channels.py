@@ -62,19 +62,6 @@ def test_the_loss_is_that_of_the_other_channels() -> None:
     assert all(gradient is not None and gradient.abs().max() > 0 for gradient in gradients)
 
 
-def test_a_task_without_static_channels_has_the_very_numbers_of_before() -> None:
-    torch.manual_seed(0)
-    model, batch = LatentOperator(CONFIG, [Domain(grid=(16,), channels=3, conditions=1)]), windows(0.7)
-    scale = model.scale(0)
-    torch.testing.assert_close(
-        scale.perturb(batch.fields[:, 0], batch.noise),
-        batch.fields[:, 0] + scale.std[0] * batch.noise,
-        rtol=0,
-        atol=0,
-    )
-    assert scale.moving(batch.fields) is batch.fields
-
-
 def test_trajectories_keep_their_number_of_static_channels_on_every_device() -> None:
     whole = Trajectories(fields=torch.zeros(2, 3, 3, 16), conditions=torch.zeros(2, 1), static=1)
     assert whole.to(torch.device("cpu")).static == 1

@@ -37,14 +37,6 @@ def test_a_step_has_the_same_batch_whatever_was_drawn_before() -> None:
     assert not same(drawn(5), drawn(5, seed=2))
 
 
-def test_the_shares_of_the_ranks_are_the_global_batch() -> None:
-    for world_size in (1, 2, 4):
-        shares = [drawn(3).share(rank, world_size) for rank in range(world_size)]
-        for name in DRAWN:
-            joined = np.concatenate([getattr(share, name) for share in shares])
-            np.testing.assert_array_equal(joined, getattr(drawn(3), name))
-
-
 @pytest.mark.parametrize("points", [16, 1300, 5000], ids=["noise of all at once", "of three", "of each"])
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (1, 4), (2, 2), (4, 1)])
 def test_micro_batches_add_up_to_the_global_batch(world_size: int, accumulation: int, points: int) -> None:

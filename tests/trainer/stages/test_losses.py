@@ -11,8 +11,6 @@ from vastrun.trainer import stages
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.job.config import ModelConfig, SamplerConfig, TrainConfig
-from vastrun.trainer.job.config_checks import faults_of
-from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import Domain, Network
 from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective
@@ -152,22 +150,3 @@ def test_the_average_follows_the_learner_and_nothing_else_moves(alone: Ranks) ->
     objective.update_average()
     step = model.average.decoders[0].content.bias - before
     assert torch.allclose(step, torch.full_like(step, 0.05))
-
-
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"stage": "refine"}, None),
-        ({"sampler": SamplerConfig(steps=2)}, "sampler"),
-        ({"stage": "refine", "model": ModelConfig(name="fno")}, "model.name"),
-        ({"stage": "steady"}, "stage"),
-        ({"stage": "steady", "data": (DataConfig(task="darcy"),)}, None),
-        ({"stage": "distill", "sampler": SamplerConfig(steps=2)}, None),
-        ({"stage": "distill", "sampler": SamplerConfig(steps=3)}, "sampler.steps"),
-        ({"stage": "refine", "sampler": SamplerConfig(draws=3)}, "sampler.draws"),
-        ({"stage": "refine", "noise": 0.1}, "noise"),
-        ({"stage": "refine", "sampler": SamplerConfig(draws=3, temperature=0.5)}, None),
-    ],
-)
-def test_what_a_stage_cannot_do_is_a_fault_of_its_key(changes: dict[str, Any], key: str | None) -> None:
-    assert [fault for fault, _ in faults_of(TrainConfig(**changes), 1)] == [key] * (key is not None)

@@ -15,7 +15,6 @@ from vastrun.contract.layout import memory_path, operations_path, trace_path
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import ProfileConfig, TrainConfig
-from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.telemetry.profiler import (
     MAX_ENTRIES,
     MAX_RAW_TRACE_BYTES,
@@ -81,19 +80,6 @@ def test_shapes_are_recorded_only_where_the_job_says_so(tmp_path: Path) -> None:
         box = tmp_path / str(shapes)
         train(profiler(box, step=5, steps=1, shapes=shapes))
         assert (b"Input Dims" in gzip.decompress((box / trace_path(5)).read_bytes())) is shapes
-
-
-@pytest.mark.parametrize(
-    ("profile", "faults"),
-    [
-        ({"step": 15, "steps": 5}, []),
-        ({"step": 16, "steps": 5}, ["profile.step"]),
-        ({"step": None, "steps": 50}, []),
-    ],
-)
-def test_steps_beyond_the_last_one_are_refused(profile: dict[str, Any], faults: list[str]) -> None:
-    config = TrainConfig(steps=STEPS, profile=ProfileConfig(**profile))
-    assert [key for key, _ in faults_of(config, 2)] == faults
 
 
 def test_the_heartbeat_goes_on_under_the_labels(tmp_path: Path) -> None:

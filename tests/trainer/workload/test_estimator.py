@@ -24,13 +24,6 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-def test_what_a_step_takes_is_estimated_for_one_rank() -> None:
-    (found,) = estimate_workloads(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
-    assert found.flops > 0
-    assert found.peak.total > found.peak.parameters > 0
-
-
-@pytest.mark.slow
 def test_a_deterministic_step_of_several_ranks_is_estimated_as_any_other() -> None:
     usual, deterministic = (
         estimate_workloads(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
@@ -165,8 +158,3 @@ def test_the_steps_of_a_stage_say_how_much_it_counts() -> None:
     both = combine_stages([operator, distill], [300, 100])
     assert (both.flops, both.traffic_bytes, both.operations) == (175.0, 1750.0, 20)
     assert both.peak == distill.peak
-
-
-def test_a_single_stage_is_what_it_is() -> None:
-    operator = workload(flops=0.1, operations=10, parameters=50)
-    assert combine_stages([operator], [3]) is operator

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vastrun.contract.records import read_as
-from vastrun.contract.workload import PeakBytes, Workload
+from vastrun.contract.workload import Workload
 from vastrun.trainer.job.config import ModelConfig, OptimConfig, TrainConfig
 from vastrun.trainer.workload import traced_steps
 
@@ -28,43 +28,6 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "muon": {"optim": {"name": "muon"}},
     "refine": {"stage": "refine"},
 }
-
-
-def peak(activations: int, optimiser: int = 0) -> PeakBytes:
-    return PeakBytes(parameters=5, gradients=0, optimiser=optimiser, activations=activations, other=1)
-
-
-def trace(blocks: int, *, per_block: int = 10, optimiser: int = 0) -> traced_steps.Trace:
-    """A step that holds so many bytes by block in its forward pass, and others in its optimiser."""
-    phases = {"forward": peak(100 + per_block * blocks), "optimiser": peak(0, optimiser * blocks)}
-    for number in range(blocks):
-        held = 7 if number == 0 else 20 if number == blocks - 1 else 90
-        name = f"pass 1{traced_steps.block_position(number, blocks)}"
-        found = peak(held + per_block * (number + 1))
-        phases[name] = max(found, phases.get(name, found), key=lambda each: each.total)
-    return traced_steps.Trace(
-        work=traced_steps.Work(3.0 + 2.0 * blocks, 5.0 * blocks, 1.0 + blocks), peaks=phases
-    )
-
-
-@pytest.mark.parametrize(("per_block", "optimiser"), [(10, 0), (1, 0), (1, 60), (10, 31)])
-def test_work_is_linear_and_the_peak_is_that_of_the_phase_that_is_highest_at_the_depth(
-    per_block: int, optimiser: int
-) -> None:
-    two, three, many = (trace(blocks, per_block=per_block, optimiser=optimiser) for blocks in (2, 3, 40))
-    found = traced_steps.extrapolate({2: two, 3: three}, 40)
-    assert found.work == many.work
-    assert found.peak == many.peak
-
-
-def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
-    assert traced_steps.extrapolate({4: trace(4)}, 4) == trace(4)
-    assert traced_steps.traced_depths(TrainConfig(model=ModelConfig(depth=4)), "ddp", 2) == (4,)
-    assert [traced_steps.block_position(number, 3) for number in range(3)] == [
-        traced_steps.FIRST,
-        traced_steps.MIDDLE,
-        traced_steps.LAST,
-    ]
 
 
 def test_blocks_that_are_not_alike_are_traced_one_by_one() -> None:
@@ -99,8 +62,3 @@ def both(config: TrainConfig, world_size: int) -> list[tuple[Workload, Workload]
         whole = estimator.trace_step(ranks, config, config.strategy, size, gpus=True)
         found.append((deep, estimator.workload_of(whole, config.strategy, size, gpus=True)))
     return found
-
-
-def test_a_job_with_another_depth_is_the_same_otherwise() -> None:
-    config = read_as(TrainConfig, BASE)
-    assert traced_steps.with_depth(traced_steps.with_depth(config, 2), DEPTH) == config
