@@ -77,13 +77,6 @@ def test_all_faults_of_a_batch_are_raised_before_anything_is_begun(notebook: Not
     assert not notebook.ledger.batches.all() and not notebook.started
 
 
-def test_the_same_batch_again_adds_only_what_is_new(notebook: Notebook) -> None:
-    notebook.client.batch(BATCH).wait()
-    grown = {**BATCH, "grid": {**BATCH["grid"], "train.seed": [1, 2, 3, 4]}}
-    assert len(notebook.client.batch(grown).wait()) == 8
-    assert notebook.market.rentals == 8
-
-
 def test_a_sweep_is_that_of_the_command_line(notebook: Notebook) -> None:
     typed = (
         "sweep",
@@ -213,13 +206,6 @@ def test_another_job_under_the_name_of_a_batch_is_a_batch_of_its_own(notebook: N
         "widths-2",
         "widths",
     ]
-
-
-def test_a_value_that_the_program_does_not_use_is_refused_before_renting(notebook: Notebook) -> None:
-    own = {"name": "own", "resources": {"gpus": 0}, "command": "python x.py", "success": {"exit_code": 0}}
-    with pytest.raises(JobValueError, match="the batch varies lr"):
-        notebook.client.sweep({**own, "limits": {"usd": 1}}, {"lr": [1, 2]}, usd=5)
-    assert notebook.market.rentals == 0
 
 
 def test_a_job_needs_no_limit_of_its_own_where_its_batch_has_one(notebook: Notebook) -> None:

@@ -94,16 +94,6 @@ def test_a_value_that_yaml_cannot_hold_and_a_file_that_is_not_there_are_told(not
         notebook.client.launch("nowhere.yaml")
 
 
-def test_a_command_whose_program_would_not_be_shipped_is_refused(notebook: Notebook) -> None:
-    (notebook.folder / "train.py").write_text("")
-    job = {"name": "own", "command": "python train.py", "success": {"exit_code": 0}, "ranks": 1}
-    with pytest.raises(
-        errors.JobValueError,
-        match=r"job: command: train\.py is next to the job file, but without code: nothing is",
-    ):
-        notebook.client.launch(job)
-
-
 def test_a_training_that_failed_is_a_result_and_no_exception(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, CRASH)
     result = notebook.client.launch(JOB, out=tmp_path / "out").wait()

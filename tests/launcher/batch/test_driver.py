@@ -13,7 +13,6 @@ from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.batch.driver import MAX_RENTING, POLL_INTERVAL_S
 from vastrun.launcher.core import Cause, Driver, Phase, Settled, Verdict
 from vastrun.launcher.core.batch import Budget, StopRules
-from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture
@@ -290,15 +289,3 @@ def test_batches_that_share_a_budget_never_hold_more_than_it_has(world: BatchWor
     ends = {name: world.ledger.batches.get(name).reason for name in (NAME, "depths")}
     left = {name: world.verdicts(name)["None"] for name in ends}
     assert all(("this month" in ends[name]) == (left[name] > 0) for name in ends)
-
-
-def test_a_run_of_before_batches_has_none(tmp_path: Path) -> None:
-    ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: 0.0, alive=lambda _: True)
-    assert ledger.runs(batch="") == [] and ledger.batches.all() == []
-
-
-def test_a_limit_that_is_lower_in_the_job_is_the_share(world: BatchWorld) -> None:
-    job = train_job()
-    world.submit(1, usd=20.0, job=replace(job, limits=replace(job.limits, hours=0.5)))
-    world.drive()
-    assert world.states()[0].runs[0].reserved_usd == SHARE_USD

@@ -1,7 +1,6 @@
 """The table of a batch's points says what the whole ledger says, whatever happened to its points."""
 
 import random
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,27 +9,16 @@ from typing import Any
 import pytest
 
 from tests.launcher.batch.world import NAME, BatchWorld
-from tests.offers import rtx_4090
-from tests.runs import a_run, ended_run
+from tests.runs import a_run
 from vastrun.launcher.batch import schedule
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.config import dump_job, read_job
-from vastrun.launcher.core import Cause, Driver, Meter, Phase, Proof, Run, Verdict
+from vastrun.launcher.core import Cause, Driver, Phase, Run
 from vastrun.launcher.core.batch import BatchPoint
 from vastrun.launcher.core.labels import POOL
 
 ME = "desk:1:0"
-POINTS, MANY_POINTS = 12, 200
-MAX_RUN_BYTES = 4000
-"""For a run of a batch that has ended, beside its job."""
-EVIDENCE = {
-    "ranks": "2 of 2 ranks exited 0",
-    "exit": "the exit code of the run is 0",
-    "record": "the final record was written",
-    "steps": "10 of 10 steps were done",
-    "checkpoint": "the checkpoint of step 10 is intact",
-    "outputs": "all outputs downloaded, checksums match",
-}
+POINTS = 12
 
 
 class Points:
@@ -142,47 +130,6 @@ def test_the_text_of_a_job_is_in_memory_once_however_often_it_is_read(points: Po
     equal = [(of_point, other) for of_point, other in texts if of_point == other]
     assert len(equal) > len(read_again)
     assert all(of_point is other for of_point, other in equal)
-
-
-def test_a_run_that_ended_takes_little_memory_beside_its_job(tmp_path: Path) -> None:
-    world = BatchWorld(tmp_path)
-    world.submit(MANY_POINTS, usd=100.0)
-    table = PointTable(world.ledger, NAME)
-    table.reload_if_changed(world.ledger.batches.get(NAME))
-    for number, state in enumerate(table.states):
-        world.ledger.add(succeeded(state.point, number))
-    table.refresh(table.states[0].point)  # what is in memory once
-    tracemalloc.start()
-    try:
-        for state in table.states:
-            table.refresh(state.point)
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert all(state.verdict is Verdict.SUCCEEDED for state in table.states)
-    assert kept / MANY_POINTS < MAX_RUN_BYTES
-
-
-def succeeded(point: BatchPoint, number: int) -> Run:
-    """Return the row of a run that succeeded on a machine of its own."""
-    proofs = [Proof(name=name, holds=True, text=text) for name, text in EVIDENCE.items()]
-    began_at = 1_800_000_000.0
-    return ended_run(
-        id=f"calm-heron-{number:04x}",
-        spec_json=point.spec_json,
-        out_dir=f"/home/ada/batches/{NAME}/{number:04d}-{point.id}",
-        batch=NAME,
-        point=point.id,
-        ledger="48d53d6b",
-        instance_id=f"4{number:05d}",
-        host=f"host-{number}",
-        offer=rtx_4090(id=f"offer-{number}", host=f"host-{number}"),
-        meter=Meter(began_at=began_at + number, armed_at=began_at + number + 40.0),
-        ended_at=began_at + 3600.0 + number,
-        proofs=(*proofs, Proof(name="loss", holds=True, text=f"the last loss is 0.{number:04d}")),
-        boot_s=40.0 + number / 1000,
-        steps_per_s=2.0 + number / 1000,
-    )
 
 
 def test_a_point_that_ended_is_not_looked_at_again(points: Points) -> None:

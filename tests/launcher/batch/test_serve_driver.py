@@ -1,15 +1,12 @@
 """Serving: runs and batches whose laptops died go on at another computer, and nobody is driven twice."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, BatchWorld
-from vastrun.launcher.batch.serve_driver import POLL_INTERVAL_S
 from vastrun.launcher.core import Driver, Phase
 from vastrun.launcher.core.errors import UsageError
 
@@ -49,43 +46,6 @@ def test_a_batch_of_a_dead_laptop_goes_on_at_another_computer_below_its_own_fold
     assert notes[0] == f"driving batch {NAME}"
     assert f"batch {NAME} is taken over from laptop: outputs are downloaded to {batch.folder}" in notes
     assert notes[-1] == f"batch {NAME} has nothing left to do"
-
-
-def test_a_batch_whose_page_is_being_written_is_not_read_meanwhile(world: BatchWorld) -> None:
-    world.submit(2, usd=20.0)
-    reads: list[float] = []
-    world.ledger = NotedReads(world.ledger, lambda: reads.append(world.time.now()))
-    writing: list[float] = []
-
-    def leave_report() -> None:
-        writing.append(world.time.now())
-        world.time.sleep(3 * POLL_INTERVAL_S)
-        writing.append(world.time.now())
-
-    notes = world.serve(for_s=600.0, leave_report=leave_report)
-
-    assert notes[-1] == f"batch {NAME} has nothing left to do"
-    began, ended = writing
-    assert any(at <= began for at in reads)
-    assert not any(began < at < ended for at in reads)
-
-
-class NotedReads:
-    """A ledger that notes each time the points of a batch are read, of which there may be 10,000."""
-
-    def __init__(self, inner: Any, note: Callable[[], None]) -> None:
-        self._inner, self._note = inner, note
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    @property
-    def batches(self) -> Self:
-        return NotedReads(self._inner.batches, self._note)
-
-    def points(self, name: str) -> Any:
-        self._note()
-        return self._inner.points(name)
 
 
 @pytest.mark.parametrize("dies_after_s", [0.5, 3.0, 8.0, 20.0])

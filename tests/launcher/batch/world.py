@@ -200,15 +200,12 @@ class BatchWorld:
 
         return self._as_launcher(resumed)
 
-    def serve(self, for_s: float, leave_report: Callable[[], None] = lambda: None) -> Sequence[str]:
-        """A computer of the team drives what nobody drives, for so long; what it said.
-
-        `leave_report` is called after a batch was driven, as the launcher then writes its page.
-        """
-        self._as_launcher(lambda services: self._served(for_s, services, leave_report))
+    def serve(self, for_s: float) -> Sequence[str]:
+        """A computer of the team drives what nobody drives, for so long; what it said."""
+        self._as_launcher(lambda services: self._served(for_s, services))
         return self.screen.notes
 
-    def _served(self, for_s: float, services: BatchServices, leave_report: Callable[[], None]) -> None:
+    def _served(self, for_s: float, services: BatchServices) -> None:
         until, here = self.time.now() + for_s, self.computer
 
         def drive_run(run: Run, shared: SharedRequests) -> Run:
@@ -218,7 +215,6 @@ class BatchWorld:
             with self.time.workers() as workers:
                 batch = replace(services, requests=shared.current, sleep=shared.sleep, workers=workers)
                 BatchDriver(name, batch).drive()
-            leave_report()
 
         ServeDriver(
             ledger=services.ledger,

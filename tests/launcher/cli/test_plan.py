@@ -31,6 +31,7 @@ REPORT = MarketReport(
     quotes=(),
     strictest=Constraint(name="disk_mbps", text="3000 MB/s", removed=250),
     truncated=True,
+    beyond=7,
 )
 
 
@@ -320,8 +321,9 @@ def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(t
 def test_each_limit_is_listed_and_the_one_that_most_offers_fail_is_named() -> None:
     lines = market_report_text(REPORT, train_job()).splitlines()
     assert lines[0].split(maxsplit=1) == ["256", "offers on the market  the cheapest ones; more may exist"]
-    assert [line.split()[0] for line in lines[1:5]] == ["-200", "-55", "-1", "0"]
-    assert lines[5:] == [
+    assert [line.split()[0] for line in lines[1:6]] == ["-200", "-55", "-1", "-7", "0"]
+    assert lines[4].split()[1:3] == ["not", "examined"]
+    assert lines[6:] == [
         "250 of 256 offers fail disk_mbps, more than any other limit",
         "relax disk_mbps to get 3",
     ]

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +11,13 @@ import pytest
 
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.computer import free_memory_mb
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
 from vastrun.launcher.core import Driver, Phase
-from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.calls import NEEDED
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 SCOPED = {"api": {category: {} for category in NEEDED}}
 
@@ -140,12 +136,6 @@ def test_the_chosen_provider_must_have_its_key(examined: Examined, environ: dict
     code, findings = examined(environ, "--provider", "vast")
     assert code == 1
     assert findings["vast key"]["health"] == "fail"
-
-
-def test_an_unknown_provider_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    end = Terminal(tmp_path).type("doctor", "--provider", "moon")
-    assert end.exit_code == 2
-    assert "local, docker, vast" in end.stderr
 
 
 def test_a_state_folder_that_cannot_be_written_fails_with_its_fix(
@@ -289,15 +279,6 @@ def test_machines_that_no_open_run_claims_are_a_warning(tmp_path: Path) -> None:
     assert f"no open run claims {machine.id}" in end.stdout
     assert "try: vastrun reap" in end.stdout
     assert terminal.machines() == 1
-
-
-@pytest.mark.parametrize("wrong_by_s", [0.0, 3600.0])
-def test_the_clock_is_held_against_the_servers(tmp_path: Path, vast: VastEmulator, wrong_by_s: float) -> None:
-    clock = FakeClock(time.time() + wrong_by_s)
-    provider = VastProvider(VastAccount(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
-    ahead_s = provider.account_status().clock_ahead_s
-    assert ahead_s is not None
-    assert abs(ahead_s - wrong_by_s) < 30
 
 
 @pytest.mark.slow

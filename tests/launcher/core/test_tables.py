@@ -6,10 +6,10 @@ import pytest
 
 from vastrun.contract.outcome import REASONS, Meaning
 from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
-from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from vastrun.launcher.core.phases import NEXT, Result
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
-from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES
-from vastrun.launcher.notifications import BUDGET_SHARES, ENDING_OF
+from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP
+from vastrun.launcher.notifications import ENDING_OF
 from vastrun.trainer.job.program import MAX_RESTARTS, TrainProgram
 
 ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
@@ -54,10 +54,6 @@ def test_a_phase_is_followed_by_what_the_documented_table_says(phase: Phase) -> 
     assert [NEXT[phase][result] for result in (Result.OK, Result.FAILED, Result.LOST)] == row[1:4]
 
 
-def test_a_run_that_does_not_train_yet_is_in_one_of_the_first_four_phases() -> None:
-    assert set(BEFORE_TRAINING) == {"plan", "rent", "boot", "ship"}
-
-
 def test_a_cause_has_its_verdict_and_exit_code() -> None:
     assert {cause: (verdict.value, EXIT_CODE_OF[verdict]) for cause, verdict in VERDICT_OF.items()} == ENDS
 
@@ -69,11 +65,6 @@ def test_a_verdict_is_notified_as_an_end_a_failure_or_a_loss() -> None:
         "LOST": {"PREEMPTED", "LOST", "OUTPUTS_LOST"},
     }
     assert {name: {v for v in Verdict if ENDING_OF[v].name == name} for name in kinds} == kinds
-
-
-def test_a_budget_is_notified_at_half_at_four_fifths_and_when_it_is_spent() -> None:
-    shares = {"BUDGET_50": 0.5, "BUDGET_80": 0.8, "BUDGET_100": 1.0}
-    assert {kind.name: share for kind, share in BUDGET_SHARES.items()} == shares
 
 
 @pytest.mark.parametrize(
@@ -110,12 +101,6 @@ def test_a_step_that_fails_before_the_training_has_the_cause_of_what_it_does() -
         "45-fetch": "data",
         "evaluate": "setup",  # in a rehearsal only
     }
-
-
-def test_a_stop_has_the_cause_of_its_own_name() -> None:
-    assert {
-        name: name for name in ("stopped", "pruned", "time_limit", "money_limit", "preempted")
-    } == STOP_CAUSES
 
 
 def test_ranks_are_started_again_up_to_a_number_of_times_by_cause() -> None:

@@ -92,6 +92,14 @@ def test_a_countdown_to_another_try_is_no_progress() -> None:
     assert boot.exceeded_limit(AT + 620.1).startswith("it makes no progress (loading: a1b2c3: Retrying")
 
 
+def test_errors_that_alternate_are_no_progress() -> None:
+    boot = timeouts()
+    for second in range(122):
+        boot.note_silent(replace(MACHINE, note=("?", "GPU 1 is busy")[second % 2]), AT + second)
+    assert boot.exceeded_limit(AT + 121) == ""
+    assert boot.exceeded_limit(AT + 121.1).startswith("it makes no progress (loading: GPU 1 is busy)")
+
+
 def test_a_pull_that_goes_on_after_a_failed_try_has_the_long_limit_again() -> None:
     boot = timeouts()
     boot.note_silent(RETRY, AT)

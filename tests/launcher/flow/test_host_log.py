@@ -1,7 +1,6 @@
 """A machine that does not start is given up with what its host wrote; the first reason stays in front."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tests.launcher.terminal import Market, Terminal
 from vastrun.launcher.core import Cause, Instance, Phase, Run
 from vastrun.launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.lease_expiry import MAX_HOST_LOG_WAIT_S
 from vastrun.launcher.ports import Abilities, Remote
 from vastrun.launcher.providers.vast import boot
@@ -119,34 +117,3 @@ def test_a_running_machine_that_does_not_answer_is_its_hosts_fault_despite_the_l
     terminal.market.log, terminal.market.unexplained = MANIFEST, False
     terminal.launch()
     assert terminal.ledger.runs()[-1].cause is Cause.HOST
-
-
-def machine(note: str) -> Instance:
-    return Instance(id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, note=note)
-
-
-@pytest.mark.parametrize(
-    ("note", "every_s", "least_s", "at_most_s"),
-    [
-        (lambda now: f"{now:012.0f}: Pull complete", 60.0, policy.MAX_BOOT_S, policy.MAX_BOOT_S + 120.0),
-        (
-            lambda now: f"0d30c18b26f8: Retrying in {int(now) % 15} seconds",
-            *(1.0, policy.STALLED_S, policy.STALLED_S + 5.0),
-        ),
-        (lambda now: f"preparing, part {now:.0f}", 60.0, policy.STALLED_S, policy.STALLED_S + 120.0),
-        (
-            lambda now: f"{now:012.0f}: Pull complete" if now < 9 else "GPU 1 is busy" if now % 2 else "?",
-            *(1.0, policy.STALLED_S, policy.STALLED_S + 20.0),
-        ),
-    ],
-    ids=["layers arrive, not for ever", "another try", "no news of layers", "errors that alternate"],
-)
-def test_a_pull_gets_more_time_while_its_layers_arrive(
-    note: Callable[[float], str], every_s: float, least_s: float, at_most_s: float
-) -> None:
-    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
-    now = 0.0
-    while not timeouts.exceeded_limit(now):
-        timeouts.note_silent(machine(note(now)), now)
-        now += every_s
-    assert least_s < now <= at_most_s

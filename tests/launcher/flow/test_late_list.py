@@ -1,7 +1,5 @@
 """A market whose list is late, and a user who renames: still one machine a run, and it is given back."""
 
-from itertools import pairwise
-
 import pytest
 
 from tests.fakebox import Training
@@ -125,41 +123,6 @@ def test_list_that_cannot_be_had_blocks_no_boot_that_the_machine_s_own_row_prove
     assert [proof.holds for proof in run.proofs] == [True] * len(run.proofs)
     assert end.exit_code == 11, "that the machine is gone cannot be seen"
     assert terminal.market.rented == 0
-
-
-class MuteMarket(Market):
-    """After the rent it says nothing any more for ten minutes."""
-
-    mute_until = 0.0
-
-    def rent(self, order: RentalOrder) -> Instance:
-        self.mute_until = self.clock.now() + 600
-        return super().rent(order)
-
-    def _answer(self) -> None:
-        if self.clock.now() < self.mute_until:
-            error = UnreachableError("HTTP 500")
-            error.cause = Cause.PROVIDER
-            raise error
-
-    def instances(self) -> list[Instance]:
-        self._answer()
-        return list(super().instances())
-
-    def machine(self, instance_id: str) -> Instance | None:
-        self._answer()
-        return super().machine(instance_id)
-
-
-@pytest.mark.slow
-def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Terminal) -> None:
-    terminal.market = MuteMarket(terminal.clock, [Training()], usd_per_hour=3.6)
-    assert terminal.launch().exit_code == 0
-    events = terminal.ledger.events(terminal.ledger.runs()[0].id)
-    told = [event.at for event in events if "cannot check the machine: HTTP 500" in event.text]
-    assert len(told) >= 600 / 20
-    assert max(later - earlier for earlier, later in pairwise(told)) < 20
-    assert_one_machine_given_back(terminal)
 
 
 class RefusingMarket(Market):

@@ -233,12 +233,6 @@ def test_what_is_left_is_known_after_five_seconds(seconds: float, left: float | 
     assert pace.left_s(11, seconds) == left
 
 
-def test_what_is_left_is_none_once_the_last_step_is_done() -> None:
-    pace = seen((0.0, 1), (10.0, 9))
-    assert pace.left_s(9, 10.0) is None
-    assert pace.left_s(10, 10.0) == pytest.approx(1.25)
-
-
 @pytest.mark.parametrize(
     ("activities", "text"),
     [

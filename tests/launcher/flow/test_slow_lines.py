@@ -12,7 +12,6 @@ from tests.fakebox import FakeBox, Training
 from tests.fakes import PRICE, FakeRemote
 from tests.jobs import train_job
 from tests.launcher.world import World
-from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult
 from vastrun.launcher.core.errors import UnreachableError
@@ -85,31 +84,8 @@ def training(seconds: float, **changes: Any) -> Training:
     return Training(seconds=seconds, steps=50, checkpoint_every=10, **changes)
 
 
-def usd_of_honest(folder: Path, training: Training) -> float:
-    """What the run costs over a fast line."""
-    world = SlowWorld(folder, lambda _box, _path: FAST, training)
-    assert world.launch().cause is None
-    return world.market.bill_usd
-
-
 def while_it_trains(bytes_per_s: float) -> Rate:
     return lambda box, _path: bytes_per_s if box.started_at and not box.ended_at else FAST
-
-
-@pytest.fixture(scope="module")
-def honest_usd(tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Of a training of 1000 s."""
-    return usd_of_honest(tmp_path_factory.mktemp("honest"), training(1000))
-
-
-@pytest.mark.parametrize("bytes_per_s", [*slow((0.01,), (1,), (10,)), 100])
-@pytest.mark.slow
-def test_slow_files_delay_no_status_or_end(bytes_per_s: float, honest_usd: float, tmp_path: Path) -> None:
-    world = SlowWorld(tmp_path, while_it_trains(bytes_per_s), training(1000))
-    run = world.launch()
-    assert run.cause is None, run.detail
-    assert world.longest_gap_s <= 10
-    assert world.market.bill_usd == pytest.approx(honest_usd, rel=0.02)
 
 
 @pytest.mark.slow
@@ -127,17 +103,6 @@ def test_a_checkpoint_comes_slice_by_slice_over_a_slow_line(tmp_path: Path) -> N
     world = SlowWorld(tmp_path, while_it_trains(100), training(1000))
     world.launch()
     assert "checkpoint step-000010 downloaded, 0.0 MB" in [event.text for event in world.screen.events]
-
-
-@pytest.mark.slow
-def test_a_line_that_becomes_slow_in_the_middle_delays_no_status(tmp_path: Path) -> None:
-    def rate(box: FakeBox, _path: str) -> float:
-        return FAST if box.step() < 25 or box.ended_at else 1
-
-    world = SlowWorld(tmp_path, rate, training(1000))
-
-    assert world.launch().cause is None
-    assert world.longest_gap_s <= 10
 
 
 @pytest.mark.parametrize("path", [layout.LOG, layout.METRICS, layout.EXIT, LATEST, MANIFEST])

@@ -24,14 +24,6 @@ def named(world: World) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_slow_machine_is_named_once_and_trains_on(tmp_path: Path) -> None:
-    slow = slow_world(tmp_path, long_job())
-    run = slow.launch()
-    assert run.cause is None, run.detail
-    assert named(slow) == [NAMED]
-
-
-@pytest.mark.slow
 def test_why_says_that_the_machine_was_slow(tmp_path: Path) -> None:
     desk = Terminal(tmp_path, SLOW)
     desk.job.write_text(

@@ -67,12 +67,6 @@ def test_what_went_wrong_is_said_for_every_address(
     assert f"127.0.0.1:{silent[1]} does not answer as an SSH server" in unanswered
 
 
-def test_a_machine_without_an_address_is_unreachable(machine: Machine) -> None:
-    machine.sshd.stop()
-    with pytest.raises(UnreachableError, match="refused the connection"):
-        machine.shell().read("note")
-
-
 def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> None:
     machine.sshd.keys.write_text("")
     shell = machine.shell()

@@ -56,13 +56,6 @@ def test_where_nobody_can_be_asked_ctrl_c_means_stop_and_no_other_one_costs_the_
     assert "vastrun stop last --now" in said[1]
 
 
-def test_the_same_holds_for_a_question_that_nobody_can_be_asked(said: Said) -> None:
-    interrupts = Interrupts(say=said, ask=answer(None))
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is UserRequest.STOP)
-
-
 def test_a_command_may_let_go_of_the_run_at_the_first_ctrl_c(said: Said) -> None:
     interrupts = Interrupts(say=said, first=UserRequest.DETACH)
     with interrupts.listening():
@@ -80,16 +73,6 @@ def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_o
             signal.raise_signal(number)
     assert interrupts.current() is UserRequest.DETACH
     assert "detaching" in said[0]
-
-
-def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
-    asked: list[Question] = []
-    interrupts = Interrupts(say=said, ask=answer(UserRequest.DESTROY, asked), request=UserRequest.STOP)
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is UserRequest.DESTROY)
-        signal.raise_signal(signal.SIGINT)
-    assert [[choice.key for choice in one.choices] for one in asked] == [["x", "c"]]
 
 
 def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:

@@ -136,21 +136,6 @@ def test_while_it_stops_only_a_key_of_its_own_destroys(chatty: Chatty) -> None:
     launcher.shows("the request is destroy")
 
 
-def test_three_times_ctrl_c_at_once_asks_whether_to_destroy(chatty: Chatty) -> None:
-    launcher = chatty("stops")
-    before = launcher.modes()
-    launcher.press(CTRL_C)
-    launcher.shows(FIRST)
-    launcher.press(CTRL_C)
-    launcher.shows("stopping: save what was trained")
-    launcher.press(CTRL_C)
-    launcher.shows(SECOND)
-    launcher.press("x")
-    launcher.shows("the request is destroy")
-    assert launcher.end() == 0
-    assert launcher.modes() == before
-
-
 @pytest.mark.parametrize(
     ("number", "asked"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")], ids=["TERM", "HUP"]
 )

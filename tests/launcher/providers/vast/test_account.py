@@ -207,14 +207,6 @@ def test_a_key_that_is_rejected_is_attached_again_and_ever_more_rarely(desk: Des
     assert attached[-1] == 5, "within the 300 s that a machine may run without an answer"
 
 
-def test_a_key_that_is_accepted_is_not_attached_again(desk: Desk) -> None:
-    desk.attach()
-    desk.access.note(desk.id, accepted=False)
-    desk.access.note(desk.id, accepted=True)
-    desk.clock.sleep(3600)
-    assert desk.attach() == 1
-
-
 def test_a_refused_attach_is_told_once_the_machine_rejects_the_key(desk: Desk) -> None:
     desk.vast.faults.add("attach_refused")
     desk.attach()

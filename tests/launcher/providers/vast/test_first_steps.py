@@ -15,7 +15,6 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.history import AvoidedHosts, avoided
-from vastrun.launcher.decisions.policy import NO_PROGRESS_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.services import Services
@@ -98,19 +97,6 @@ def test_after_a_failure_the_next_run_is_at_another_site(tmp_path: Path) -> None
         hosts = [desk.launch(run_id=f"calm-heron-{number}").host for number in (1, 2)]
     assert hosts[0] != "42000"
     assert hosts[1] == "42000"
-
-
-@pytest.mark.slow
-def test_a_machine_that_loads_for_ever_is_given_back_and_each_layer_is_told_once(desk: Desk) -> None:
-    desk.vast.faults.add("stuck_loading")
-    run = desk.launch()
-    assert (run.cause, run.phase, run.failed_in) == (Cause.HOST, Phase.ENDED, Phase.BOOT)
-    assert f"Pulling fs layer) after {NO_PROGRESS_S:.0f} s" in run.detail
-    assert len(desk.vast.instances) == 0
-    assert desk.avoided().machines == {run.host}
-    told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]
-    assert "loading: a3ed95caeb02: Pulling fs layer" in told
-    assert len(told) < 5
 
 
 @pytest.mark.parametrize("fault", ["image_not_found", "pull_denied"])

@@ -102,9 +102,6 @@ def test_a_gpu_is_found_by_its_name_with_and_without_underscores(
     assert {offer.gpu_name for offer in provider.search(job(gpu_names=(name,)))} == {"RTX 4090"}
 
 
-"""What the better of two machines has, and what a job asks for that only that one meets."""
-
-
 def test_where_several_limits_hold_off_each_offer_the_one_that_most_fail_is_named(tmp_path: Path) -> None:
     machines = [Machine(id=n, datacenter=False, static_ip=n > 1) for n in (1, 2, 3)]
     with VastEmulator(machines, rate_limits=False) as vast:
@@ -190,15 +187,6 @@ def test_what_is_avoided_is_left_out_by_vast_and_here(tmp_path: Path, kind: str,
         assert len(provider.market_report(job()).quotes) == 4, "the report counts what is avoided"
         report = provider.market_report(job()).without_hosts(avoid)
         assert (report.avoided, hosts_of([quote.offer for quote in report.quotes])) == (4 - len(left), left)
-
-
-def test_where_all_that_fits_is_avoided_the_error_says_so(tmp_path: Path) -> None:
-    avoid = AvoidedHosts(machines=frozenset("1234"))
-    with (
-        VastEmulator(SITES, rate_limits=False) as vast,
-        pytest.raises(NoOfferError, match="4 offers fit, all of them on hosts that failed before"),
-    ):
-        choose_offers(LIMITED, avoiding(vast, tmp_path, avoid), avoid, now=NOW)
 
 
 def test_a_search_leaves_out_no_more_than_it_can_name(tmp_path: Path) -> None:

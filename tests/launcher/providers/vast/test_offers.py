@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.jobs import train_job
-from tests.launcher.providers.vast import rows
 from tests.launcher.providers.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.providers.vast.funnel import funnel
@@ -233,13 +232,6 @@ def test_the_funnel_does_not_advise_to_relax_what_no_job_file_has() -> None:
     assert seen.relaxed == ()
 
 
-def test_the_funnel_names_the_limit_that_most_offers_fail() -> None:
-    rows = [offer(num_gpus=1, static_ip=False), offer(num_gpus=2, static_ip=False), offer(num_gpus=2)]
-    seen = funnel(rows, job(gpus=1, static_ip=True), LOCK, NOW)
-    assert seen.strictest is not None
-    assert (seen.strictest.name, seen.strictest.removed) == ("static_ip", 3)
-
-
 @pytest.mark.parametrize(
     ("cap", "on_demand_usd", "bid"),
     [(None, None, 0.30), (0.28, None, 0.27), (0.265, None, None), (None, 0.27, 0.27), (None, 0.26, None)],
@@ -261,9 +253,3 @@ def test_a_bid_is_above_the_floor_and_within_every_limit_or_is_not_made(
     if found is not None:
         assert found.usd_per_hour == pytest.approx((bid or 0.0) + 0.01, abs=1e-4)
         assert found.usd_per_hour <= (cap or 1.0)
-
-
-@pytest.mark.parametrize("price", [0, -1, None, "free", float("nan"), float("inf"), 1e300, [0.4]])
-def test_an_offer_without_a_price_is_none(price: object) -> None:
-    """It would be the cheapest of all."""
-    assert OfferRow.of(rows.offer(dph_total=price)) is None
