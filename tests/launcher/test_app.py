@@ -1,5 +1,6 @@
 """The real adapters: where state lies, who drives, whether that process is alive, and a steady clock."""
 
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.runs import a_run
+from tests.waiting import LONGEST_S
 from vastrun.launcher.app import App, steady_clock
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver
@@ -30,6 +32,30 @@ app = App(os.environ)
 app.ledger().hold("calm-heron-3f1a", Driver(who=app.who(), until=1e12))
 print(app.who(), flush=True)
 input()
+"""
+
+_SPENDER = """
+import os, sys
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.app import App
+
+name = sys.argv[1]
+app = App(os.environ)
+app.ledger()
+print("ready", flush=True)
+input()
+for number in range(40):
+    now = app.now()
+    run = Run(
+        id=f"{name}-{number}", job="demo", spec_json="{}", provider="fake", phase=Phase.PLAN,
+        out_dir="/", created_at=now, phase_at=now, reserved_usd=1.0,
+    )
+    try:
+        app.ledger().add(run, app.budgets(now))
+    except BudgetError as error:
+        print(error)
+        break
 """
 
 
@@ -124,6 +150,32 @@ def test_a_driver_on_another_computer_is_taken_to_be_alive(app: App) -> None:
     app.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
     with pytest.raises(HeldError, match="on elsewhere"):
         app.ledger().hold(RUN.id, Driver(who=app.who(), until=FAR))
+
+
+def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path: Path) -> None:
+    (tmp_path / "vastrun").mkdir()
+    (tmp_path / "vastrun" / "config.yaml").write_text("budget: {month_usd: 30.5}\n")
+    environ = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    ledger = App(environ).ledger()
+    terminals = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SPENDER, name],
+            env={**os.environ, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for terminal in terminals:
+        assert terminal.stdout is not None and terminal.stdout.readline() == "ready\n"
+    for terminal in terminals:
+        assert terminal.stdin is not None
+        terminal.stdin.write("\n")
+        terminal.stdin.flush()
+    said = [terminal.communicate(timeout=LONGEST_S)[0] for terminal in terminals]
+    assert len(ledger.runs()) == 30
+    assert all("$30.00 reserved, of $30.50; a further run may cost $1.00" in text for text in said)
 
 
 ROUNDING_S = 1e-6

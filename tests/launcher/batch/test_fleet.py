@@ -70,6 +70,12 @@ def test_points_that_all_run_at_once_have_machines_of_their_own(world: BatchWorl
     assert providers(world) == ["fake"] * 3 and world.machines() == []
 
 
+def test_without_reuse_and_pack_nothing_is_held(world: BatchWorld) -> None:
+    world.submit(4, usd=20.0, parallel=1)
+    world.drive()
+    assert providers(world) == ["fake"] * 4 and world.market.rentals == 4
+
+
 def test_a_machine_is_given_back_as_soon_as_no_point_is_left_for_it(world: BatchWorld) -> None:
     world.market.trainings = [Training(), Training(seconds=20.0), Training(seconds=70.0)]
     world.submit(3, usd=20.0, parallel=2, reuse="auto")
@@ -189,6 +195,21 @@ def test_after_its_hours_the_machines_are_given_back(world: BatchWorld) -> None:
     check_the_bill(world)
 
 
+@pytest.mark.slow
+def test_machines_of_a_launcher_that_was_killed_are_used_by_the_next_one(world: BatchWorld) -> None:
+    world.submit(10, usd=20.0, parallel=2, reuse="auto")
+    world.time.kill_at = world.time.now() + 40.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    assert world.market.rented == 2
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
+    assert world.market.rentals == 2, story(world)
+    assert max(world.market.labels.values()) == 1
+    check_the_bill(world)
+
+
 def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines(world: BatchWorld) -> None:
     world.submit(10, usd=20.0, parallel=2, reuse="auto")
     world.time.kill_at = world.time.now() + 40.0
@@ -235,6 +256,16 @@ def test_without_reuse_each_part_of_a_machine_is_used_once(world: BatchWorld) ->
     assert world.verdicts() == {"SUCCEEDED": 8}, story(world)
     assert world.market.rentals == 2
     assert [slots.runs for slots in world.market.slotted.values()] == [4, 4]
+    check_the_bill(world)
+
+
+@pytest.mark.slow
+def test_with_both_a_machine_takes_several_points_at_once_and_in_turn(world: BatchWorld) -> None:
+    world.market.sizes = {1: 0.5, 4: 1.0}
+    world.submit(16, usd=20.0, parallel=4, pack="auto", reuse="auto", job=one_gpu())
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 16}, story(world)
+    assert world.market.rentals == 1
     check_the_bill(world)
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -129,6 +130,14 @@ def test_a_deadline_that_is_over_is_refused_before_renting(terminal: Terminal, c
     assert not terminal.ledger.runs()
 
 
+def test_a_crash_sets_its_exit_code_and_names_rank_and_signal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    end = terminal.launch()
+    assert end.exit_code == 5
+    assert "FAILED: a process was killed: rank 1 was killed by SIGSEGV" in end.stdout
+    assert terminal.machines() == 0
+
+
 def test_until_the_training_begins_the_log_does_not_run_ahead_of_what_is_told(tmp_path: Path) -> None:
     quick = Training(seconds=20.0, steps=80)
     shown = Terminal(tmp_path, quick).launch().output
@@ -209,6 +218,27 @@ def test_a_run_that_ended_long_ago_is_not_tried_again_by_looking_at_it(tmp_path:
     assert len(terminal.ledger.runs()) == 2
 
 
+def test_all_attempts_share_one_limit_on_money(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--set", "retry.signal=1")
+    second, first = terminal.ledger.runs()
+    left = read_job(second.spec_json).limits.usd
+    assert left is not None
+    assert first.released_at is not None
+    assert first.rented_at is not None
+    assert left == pytest.approx(3.0 - (first.released_at - first.rented_at) * 0.001)
+
+
+def test_a_run_cannot_continue_from_one_without_a_checkpoint(terminal: Terminal) -> None:
+    terminal.launch()
+    shutil.rmtree(terminal.folder / "out" / "checkpoints")
+    end = terminal.launch("--from", "last")
+    assert end.exit_code == 2
+    assert "left no checkpoint" in end.stderr
+    assert "pull" not in end.stderr
+    assert len(terminal.ledger.runs()) == 1
+
+
 def test_the_time_to_answer_the_question_is_none_of_the_run_s(terminal: Terminal) -> None:
     class Hesitant(io.BytesIO):
         def isatty(self) -> bool:
@@ -223,6 +253,13 @@ def test_the_time_to_answer_the_question_is_none_of_the_run_s(terminal: Terminal
     )
     assert end.exit_code == 0, end.output
     assert "1h 00m" not in end.stderr
+
+
+def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> None:
+    terminal.launch()
+    (first,) = terminal.ledger.runs()
+    assert terminal.launch("--from", first.id[:6]).exit_code == 0
+    assert terminal.ledger.runs()[0].parent == first.id
 
 
 def test_a_run_continues_with_its_own_job_where_none_is_named(terminal: Terminal) -> None:

@@ -76,6 +76,15 @@ def test_status_of_a_run_looks_at_its_box(terminal: Terminal) -> None:
     assert "lease armed" in terminal.type("status", "last").stdout
 
 
+def test_a_run_is_found_by_the_start_of_its_id(terminal: Terminal) -> None:
+    terminal.launch()
+    run = only_run(terminal)
+    assert terminal.document("status", run.id[:4])["run"]["id"] == run.id
+    end = terminal.type("status", "nobody")
+    assert end.exit_code == 2
+    assert "no run is called 'nobody'" in end.stderr
+
+
 def test_an_error_tells_its_evidence_once_and_what_to_try(tmp_path: Path) -> None:
     program = "import sys; from vastrun.launcher.cli import main; sys.argv[0] = 'vastrun'; main()"
     (tmp_path / "vastrun").write_text("a file where a folder must be")
@@ -334,6 +343,12 @@ def test_a_host_block_of_a_node_that_the_run_does_not_have_is_refused(terminal: 
 def test_a_port_that_is_none_is_refused(terminal: Terminal) -> None:
     terminal.launch("--detach")
     assert terminal.type("forward", "last", "70000").exit_code == 2
+
+
+def test_reap_leaves_machines_of_open_runs_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    assert terminal.type("reap", "-y").exit_code == 0
+    assert terminal.machines() == 1
 
 
 def test_reap_ends_what_no_open_run_claims_once_confirmed(terminal: Terminal) -> None:

@@ -49,6 +49,13 @@ def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> No
     assert terminal.machines() == 0
 
 
+def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("resume", "last")
+    assert end.exit_code == 0
+    assert terminal.machines() == 0
+
+
 def test_a_machine_that_does_not_end_has_its_own_exit_code_and_resume_tries_again(terminal: Terminal) -> None:
     terminal.market.deaf = True
     end = terminal.launch()

@@ -1,16 +1,23 @@
 """Two computers, one account: neither ends the other's machines unasked; both see all runs."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.terminal import Terminal as Shell
+from tests.emulators.vast import VastEmulator
+from tests.jobs import train_job
+from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
+from tests.runs import a_run
 from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.commands.takeover import follow
-from vastrun.launcher.core import Driver, Phase, Progress
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Driver, Phase, Progress, Run
 from vastrun.launcher.core.labels import label_of, ledger_in, run_id_in
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
@@ -172,6 +179,46 @@ def test_machines_that_only_this_computer_sees_are_its_own(desk: Terminal, lapto
     assert ledger_in(next(iter(desk.market.instances())).label) is None
     assert laptop.type("reap", "-y").exit_code == 0
     assert desk.machines() == 0
+
+
+@pytest.mark.slow
+def test_on_vast_the_second_computer_leaves_the_first_one_s_machine(tmp_path: Path) -> None:
+    with VastEmulator(rate_limits=False) as vast:
+        run = training(vast, tmp_path / "desk-state")
+        (tmp_path / "laptop").mkdir()
+        shell = Shell(tmp_path / "laptop", **vast.variables)
+        plain = shell.type("reap", "-y", "--provider", "vast")
+        assert plain.exit_code == 0, plain.err
+        assert f"another computer's (ledger {run.ledger})" in plain.out
+        doctor = shell.type("doctor", "--json", "--provider", "vast")
+        findings = {one["name"]: one for one in json.loads(doctor.out)["findings"]}
+        assert findings["vast orphans"]["health"] == findings["vast others"]["health"] == "ok"
+        assert len(vast.instances) == 1
+        assert shell.type("reap", "--from-ledger", run.ledger, "--provider", "vast").exit_code == 2
+        assert len(vast.instances) == 1
+        named = shell.type("reap", "-y", "--from-ledger", run.ledger, "--provider", "vast")
+        assert named.exit_code == 0, named.err
+        assert len(vast.instances) == 0
+
+
+def training(vast: VastEmulator, state: Path) -> Run:
+    """A run of another ledger, with its machine on that market."""
+    ledger = SqliteLedger(state / "ledger.db", now=time.time, alive=lambda _: False)
+    spec = train_job()
+    run = a_run(
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="vast",
+        phase=Phase.TRAIN,
+        out_dir="/nowhere",
+        created_at=time.time(),
+        ledger=ledger.id,
+    )
+    ledger.add(run)
+    ledger.close()
+    provider = open_market(vast, state)
+    provider.rent(order(provider, label=run.label))
+    return run
 
 
 HALFWAY = Progress(step=40, steps=100, left_s=30.0)

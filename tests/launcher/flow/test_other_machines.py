@@ -80,6 +80,14 @@ def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, 
     check(terminal)
 
 
+@pytest.mark.slow
+def test_one_that_cannot_be_ended_at_once_is_ended_later(terminal: Terminal) -> None:
+    twice(terminal).deaf_to_2 = True
+    terminal.at(100, lambda: setattr(terminal.market, "deaf_to_2", False))
+    assert terminal.launch().exit_code == 0
+    check(terminal)
+
+
 def test_one_that_cannot_be_ended_at_all_keeps_the_run_open(terminal: Terminal) -> None:
     twice(terminal).deaf_to_2 = True
     assert terminal.launch().exit_code == 11
@@ -111,6 +119,24 @@ def test_a_machine_that_is_made_after_another_was_rented_is_ended_and_paid_for(t
     terminal.market = LateMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
     assert terminal.launch().exit_code == 0
     check(terminal)
+
+
+def test_one_that_is_made_after_the_end_is_reaped_and_paid_for(terminal: Terminal) -> None:
+    terminal.market = LateMarket(terminal.clock, [Training(seconds=30)], usd_per_hour=3.6)
+    terminal.market.late_s = 500
+    assert terminal.launch().exit_code == 0
+    before_usd = terminal.document("cost")["usd"]
+    terminal.clock.sleep(500)
+    terminal.market.instances()
+    terminal.clock.sleep(60)
+
+    assert terminal.type("reap", "-y").exit_code == 0
+
+    assert terminal.market.rented == 0
+    run = terminal.ledger.runs()[0]
+    assert [rental.instance_id for rental in run.rentals] == ["2"]
+    assert terminal.document("cost")["usd"] == pytest.approx(terminal.market.bill_usd, rel=0.1)
+    assert terminal.document("cost")["usd"] > before_usd
 
 
 class GhostMarket(Market):

@@ -120,6 +120,11 @@ def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(world: Node
     assert world.market.order == []
 
 
+def test_each_node_may_cost_its_share_of_the_money(world: NodeWorld) -> None:
+    world.launch()
+    assert [row.reserved_usd for row in world.rows()] == [1.5, 1.5]
+
+
 LOSSES = [(phase, node) for phase in (Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT) for node in (0, 1)]
 
 
@@ -180,6 +185,15 @@ def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: flo
 
 
 @pytest.mark.parametrize("node", [0, 1])
+def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, world: NodeWorld) -> None:
+    world.happens_in[Phase.SHIP] = lambda of: world.market.lose(node) if of == 1 else None
+    world.launch()
+    run = world.ledger.get(RUN_ID)
+    assert (run.cause, run.failed_node) == (Cause.LOST, node), world.told
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("node", [0, 1])
 def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_as_a_whole(
     node: int, tmp_path: Path
 ) -> None:
@@ -195,9 +209,15 @@ def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_
     assert run.cause is None, world.told
     assert [row.node for row in world.rows(run.id)] == [0, 1]
     assert [row.parent for row in world.rows(run.id)] == [RUN_ID, None], "a retry is one run"
+    check_nothing_leaked(world)
+
+
+def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) -> None:
+    world = NodeWorld(tmp_path, retry={"signal": 1})
+    world.at(10.0, lambda: world.market.fail(1, "signal"))
+    run = world.launch()
     before = sum(bills.cost_usd(row, world.time.now()) for row in world.rows())
     assert sum(row.reserved_usd for row in world.rows(run.id)) == pytest.approx(3.0 - before, abs=0.01)
-    check_nothing_leaked(world)
 
 
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY])
@@ -235,6 +255,20 @@ def test_the_other_rows_are_read_again_after_a_while_or_when_asked(world: NodeWo
     world.ledger.save(former, who="desk:1:0")
     now[0] += 3600
     assert group.other_rows() == [former]
+
+
+def test_the_end_of_another_node_is_seen_at_once_when_asked(world: NodeWorld) -> None:
+    run = world.launch()
+    group = NodeGroup(run, world.spec, world.ledger, lambda: 100.0)
+    assert group.end() is None
+    (former,) = group.other_rows()
+    world.ledger.hold(former.id, Driver(who="desk:1:0", until=world.time.now() + 60))
+    world.ledger.save(replace(former, cause=Cause.DISK, detail="the disk is full"), who="desk:1:0")
+
+    assert group.end() is None, "the rows were just read"
+    end = group.end(fresh=True)
+    assert end is not None
+    assert (end.cause, end.detail, end.node) == (Cause.DISK, "the disk is full", former.node)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,20 @@ def test_a_run_that_died_without_an_exit_code_is_given_half_a_minute_to_write_on
     assert world.rented() == 0
 
 
+def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(world: World) -> None:
+    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=99))
+
+    run = world.launch()
+    assert run.phase is Phase.DESTROY
+    assert run.cause is None
+    assert world.rented() == 1
+
+    world.expect()
+    run = world.resume()
+    assert (run.phase, run.cause) == (Phase.ENDED, None)
+    assert world.rented() == 0
+
+
 @pytest.mark.parametrize(
     ("verb", "times"),
     [("provider.destroy", 8), ("remote.write", 99)],

@@ -6,12 +6,13 @@ import pytest
 
 from tests.jobs import train_job
 from tests.launcher.notifications.inbox import inbox
+from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import JOB, Terminal
 from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.addresses import check_address, shown_address
 from vastrun.launcher.core.errors import JobFileError, UsageError
 from vastrun.launcher.core.job import NotifyUrl
-from vastrun.launcher.notifications import Sender
+from vastrun.launcher.notifications import Notification, NotificationKind, Sender
 from vastrun.launcher.ui.render.notifications import notification_document
 
 needs_apprise = pytest.mark.needs("apprise")
@@ -54,20 +55,40 @@ def test_the_end_of_a_run_reaches_a_service_of_apprise(tmp_path: Path) -> None:
 
 
 @needs_apprise
-def test_a_service_that_refuses_costs_one_line_and_the_url_is_in_no_file_or_output(
-    tmp_path: Path,
-) -> None:
+def test_the_url_is_in_no_file_and_no_output(tmp_path: Path) -> None:
     with inbox(500) as there:
         end = notified(Terminal(tmp_path), json_url(there.url)).launch()
-    assert end.exit_code == 0 and there.letters
+    assert there.letters
     left = [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert left == []
     assert TOKEN not in end.output + end.stderr
+
+
+@needs_apprise
+def test_a_service_that_refuses_costs_one_line_and_no_run(tmp_path: Path) -> None:
+    with inbox(500) as there:
+        end = notified(Terminal(tmp_path), json_url(there.url)).launch()
+    assert end.exit_code == 0
     lines = [line for line in end.stderr.splitlines() if "notification" in line]
     assert lines == [
         "could not deliver a notification to apprise+json://…: exit code 1; "
         "`apprise -vv -b test URL` shows why"
     ]
+
+
+@needs_apprise
+def test_a_slow_service_does_not_hold_up_the_sender() -> None:
+    said: list[str] = []
+    notifier = Sender({}, said.append, notification_document, timeout_s=1.0)
+    with inbox(slow=True) as there:
+        spec = train_job(notify=(NotifyUrl(url=json_url(there.url)),))
+        notifier.send(
+            Notification(kind=NotificationKind.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec
+        )
+        assert said == []  # it has not been waited for
+        notifier.close()
+    (line,) = said
+    assert line.startswith("could not deliver a notification to apprise+json://…: it did not end within 1 s")
 
 
 @needs_apprise

@@ -10,6 +10,7 @@ from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.desk import Desk
 from tests.launcher.flow.test_provider_retry import Bank
 from tests.launcher.notifications.test_delivery import inbox, notified
+from tests.launcher.terminal import CRASH
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -134,6 +135,18 @@ def test_a_webhook_hears_of_the_batch(tmp_path: Path) -> None:
     (letter,) = there.letters
     assert (letter.document["event"], letter.document["batch"]) == ("batch_end", "widths")
     assert (letter.document["succeeded"], letter.document["points"]) == (6, 6)
+
+
+@pytest.mark.slow
+def test_a_batchs_machine_that_cannot_be_ended_is_named_beside_its_runs_ends(tmp_path: Path) -> None:
+    with inbox() as there:
+        desk = Desk(tmp_path, Training(), Training(), CRASH)
+        notified(desk, there.url)
+        desk.file.write_text(desk.file.read_text().replace("parallel: 3", "parallel: 1"))
+        desk.at(10.0, lambda: setattr(desk.market, "deaf", True))
+        desk.submit()
+    assert set(there.events) == {"not_destroyed"}
+    assert "vastrun resume" in there.letters[0].document["text"]
 
 
 def test_machines_of_a_batch_that_are_left_to_their_leases_are_told(tmp_path: Path) -> None:

@@ -190,6 +190,16 @@ def test_a_command_is_in_no_argument_and_ends_in_time(tmp_path: Path) -> None:
     assert "VASTRUN_NOTIFY_COMMAND" in seen.read_text() and "token-4711" not in seen.read_text()
 
 
+def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) -> None:
+    with inbox() as there:
+        terminal = notified(Terminal(tmp_path), there.url)
+        terminal.at(8.0, terminal.market.vanish)
+        terminal.launch("--set", "retry.lost=1")
+    told = {(letter.document["event"], letter.document["verdict"]) for letter in there.letters}
+    assert told == {("lost", "LOST"), ("attempt", None), ("end", "SUCCEEDED")}
+    assert len(there.letters) == 3
+
+
 def test_a_variable_that_is_gone_when_the_run_is_resumed_costs_one_line(tmp_path: Path) -> None:
     terminal = notified(Terminal(tmp_path), "{url_env: HOOK}")
     terminal.environ["HOOK"] = "https://chat.example/never-reached"

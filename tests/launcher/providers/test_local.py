@@ -80,16 +80,21 @@ def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: ProviderSetup
         remote.read("lease.state")
 
 
-def test_a_box_whose_lease_died_is_stopped_until_somebody_connects_and_counts_from_the_first_start(
-    market: ProviderSetup,
-) -> None:
+def test_a_box_whose_lease_died_is_stopped_until_somebody_connects(market: ProviderSetup) -> None:
+    instance = rented(market)
+    os.kill(lease_pid(market, instance), signal.SIGKILL)
+    eventually(lambda: market.provider.instances()[0].state == "stopped")
+    market.provider.connect(instance)
+    assert market.provider.instances() == [instance]
+
+
+def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market: ProviderSetup) -> None:
     instance = rented(market)
     remote = market.provider.connect(instance)
     before = remote.read("lease.state").decode().split("armed_at=")[1]
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
     market.provider.connect(instance)
-    assert market.provider.instances() == [instance]
     assert remote.read("lease.state").decode().split("armed_at=")[1] == before
 
 

@@ -1,6 +1,7 @@
 """Commands on a machine: their output, their environment, and their end."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -108,3 +109,15 @@ def test_a_broken_connection_runs_no_command_twice(wired: SshRemote, cable: Cabl
         wired.run("echo ran >>ran; head -c 100000 /dev/zero; sleep 60", timeout_s=LONGEST_S)
     assert eventually((machine.box / "ran").exists)
     assert (machine.box / "ran").read_text() == "ran\n"
+
+
+@pytest.mark.slow
+def test_a_silent_machine_costs_no_more_than_the_timeouts(wired: SshRemote, cable: Cable) -> None:
+    wired.run("true", timeout_s=LONGEST_S)
+    cable.stall()
+    began = time.monotonic()
+    with pytest.raises(UnreachableError):
+        wired.run("true", timeout_s=2)
+    assert time.monotonic() - began < LONGEST_S  # without the time-outs: for ever
+    cable.mend()
+    assert wired.run("echo back", timeout_s=LONGEST_S).stdout == "back\n"

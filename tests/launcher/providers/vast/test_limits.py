@@ -1,15 +1,28 @@
 """All processes of a user queue together for their calls, and a refusal makes all of them slower."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.emulators.clock import Clock
 from tests.emulators.limits import SPACING_S
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from vastrun.launcher.core.errors import StorageError
+from tests.launcher.providers.vast.rentals import order
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import NoOfferError, StorageError
+from vastrun.launcher.decisions.policy import RENT_TRIES
+from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limit, Limiter
+from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.launcher.rate_limit_waits import RateLimitWaits, WaitTotal
+
+MANY = 20
 
 
 @pytest.fixture
@@ -160,6 +173,15 @@ def test_the_times_of_calls_after_a_refusal_are_even_and_come_closer(file: Path,
     assert times == pytest.approx([30.0, second, third, fourth])
 
 
+def test_calls_in_peace_may_come_at_once_up_to_the_limit(file: Path, clock: FakeClock) -> None:
+    limiter = Limiter(FileRateLimitStore(file, clock.now), clock.sleep, {"x": Limit(2, 10.0)})
+    began, times = clock.now(), []
+    for _ in range(5):
+        call(limiter, "x")
+        times.append(clock.now() - began)
+    assert times == pytest.approx([0.0, 0.0, 10.05, 10.05, 20.1])
+
+
 def test_refusals_make_calls_at_most_eight_times_as_slow(file: Path, clock: FakeClock) -> None:
     limiter = limiter_of(file, clock)
     for _ in range(9):
@@ -195,3 +217,71 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, clock:
     (tmp_path / "state").write_text("a file, not a folder")
     with pytest.raises(StorageError, match="cannot write"):
         call(limiter_of(tmp_path / "state" / "calls.json", clock), "list")
+
+
+class SharedTime:
+    """The time of a market and of all who use it: it passes when everybody waits."""
+
+    def __init__(self, users: int) -> None:
+        self.clock = Clock(0)
+        self._awake = users
+        self._wakes_at: dict[int, float] = {}
+        self._changed = threading.Condition()
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        with self._changed:
+            self._wakes_at[threading.get_ident()] = self.now() + max(0.0, seconds)
+            self._leave()
+            while self.now() < self._wakes_at[threading.get_ident()]:
+                self._changed.wait()
+            del self._wakes_at[threading.get_ident()]
+            self._awake += 1
+
+    def leave(self) -> None:
+        """One user less."""
+        with self._changed:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._awake -= 1
+        if self._awake == 0 and self._wakes_at:
+            self.clock.advance(max(0.0, min(self._wakes_at.values()) - self.now()) + 1e-6)
+            self._changed.notify_all()
+
+
+def rented(provider: VastProvider, label: str) -> Instance:
+    """A machine, if need be the next one: others rent at the same time."""
+    for _ in range(RENT_TRIES):
+        with suppress(NoOfferError):
+            return provider.rent(order(provider, label=label))
+    raise AssertionError(f"{label}: every offer was taken by others")
+
+
+@pytest.mark.slow
+def test_twenty_launchers_at_once_all_rent_and_none_calls_too_often(tmp_path: Path) -> None:
+    time = SharedTime(MANY)
+    market = [Machine(id=41000 + number) for number in range(MANY)]
+    with VastEmulator(market, clock=time.clock) as vast:
+
+        def rent_and_give_back(number: int) -> str:
+            account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+            provider = VastProvider(account, tmp_path, clock=time)
+            try:
+                machine = rented(provider, f"vastrun-{number}")
+                for _ in range(3):
+                    assert machine.id in {listed.id for listed in provider.instances()}
+                    time.sleep(1.0)
+                provider.destroy(machine.id)
+                return machine.host
+            finally:
+                time.leave()
+
+        with ThreadPoolExecutor(MANY) as pool:
+            hosts = list(pool.map(rent_and_give_back, range(MANY)))
+
+        assert len(hosts) == MANY
+        assert vast.limits.refused == 0
+        assert len(vast.instances) == 0

@@ -17,6 +17,14 @@ from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainE
 from vastrun.launcher.providers.vast import VastProvider
 
 
+def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:
+    ordered = order(provider)
+    machine = provider.rent(ordered)
+    assert (machine.label, machine.host) == (LABEL, ordered.offer.host)
+    assert machine.usd_per_hour == pytest.approx(ordered.offer.usd_per_hour)
+    assert provider.instances()[0].id == machine.id
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -115,6 +123,13 @@ def test_a_call_that_came_too_often_is_made_again_after_a_pause(
     assert len(provider.instances()) == 1
 
 
+def test_a_machine_is_ours_though_nobody_could_look_at_it(vast: VastEmulator, provider: VastProvider) -> None:
+    ordered = order(provider)
+    vast.faults.add("server_error", endpoint="show_instance", times=99)
+    machine = provider.rent(ordered)
+    assert (machine.label, machine.usd_per_hour) == (LABEL, ordered.offer.usd_per_hour)
+
+
 def test_no_two_runs_of_a_crowd_try_the_same_offer(vast: VastEmulator, tmp_path: Path) -> None:
     provider = open_market(vast, tmp_path, many_runs=True)
     first, second = order(provider), order(provider)
@@ -185,6 +200,15 @@ def test_a_machine_returned_by_a_crowd_and_listed_again_is_there(vast: VastEmula
     assert provider.machine(machine.id) is None
     vast.advance(600)
     eventually(lambda: (clock.sleep(10.0), provider.machine(machine.id))[1], what="the machine")
+
+
+def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) -> None:
+    with VastEmulator(rate_limits=False, credit_usd=0.1) as vast:
+        provider = open_market(vast, tmp_path)
+        with pytest.raises(ProviderError, match=r"\$0\.10 of credit") as caught:
+            rent(provider)
+        assert "billing" in caught.value.hint
+        assert not provider.instances()
 
 
 def test_an_account_that_tops_up_by_itself_is_warned_and_not_refused(tmp_path: Path) -> None:
