@@ -93,7 +93,10 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     before = evidence.stamp_files(job.success, box)
     start, history = first_start(box, job.ranks), list[StartRecord]()
     if not job.program.keeps_records and not start.number:
-        _note_files(box, job, log)
+        try:
+            note_files(box, job)
+        except OSError as error:
+            log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
     snapshots = ProgramSnapshots(box=box, job=job, say=log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
@@ -159,13 +162,6 @@ def _keep_native_stacks(
     )
     if deleted:
         log.say(f"deleted {how_many(deleted, 'core file')}; the stacks of the crash are in stacks/")
-
-
-def _note_files(box: Path, job: Job, log: MergedLog) -> None:
-    try:
-        note_files(box, job)
-    except OSError as error:
-        log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
 
 
 def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:

@@ -93,7 +93,11 @@ def _reap(
             note(left_text(row, app.now()))
         raise
     chosen = select_by_ledger(found, from_ledger)
-    networks = _networks(app, market) if from_ledger is None else []
+    networks = list[RunNetwork]()
+    try:
+        networks = leftover_networks(app.ledger(), market) if from_ledger is None else networks
+    except (AuthError, ProviderError) as error:  # the key may not list them, and machines matter more
+        note(f"note: networks of runs cannot be listed: {error}")
     text = orphans_text(found, networks, leases, app.now())
     names = [network.name for network in networks]
     document = Orphans(
@@ -127,15 +131,6 @@ def _reap(
         note(f"error: not destroyed: {', '.join(left)}\ntry:   {again}")
     # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
-
-
-def _networks(app: App, market: Provider) -> list[RunNetwork]:
-    """Return left-over networks; none, after a note, if the key may not list them: machines matter more."""
-    try:
-        return leftover_networks(app.ledger(), market)
-    except (AuthError, ProviderError) as error:
-        note(f"note: networks of runs cannot be listed: {error}")
-        return []
 
 
 def _cancel_ends(app: App, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:

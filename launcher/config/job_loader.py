@@ -20,7 +20,7 @@ from vastrun.launcher.config.rules import conflicts
 from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse, parse_value
 from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
-from vastrun.launcher.core.job import JobSpec, Secret
+from vastrun.launcher.core.job import JobSpec
 
 _Noun = TypeVar("_Noun")
 
@@ -77,7 +77,15 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
     # With absolute paths the job's file is not needed any more.
     base = PurePosixPath(base_dir)
     code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
-    secrets = tuple(_anchored_secret(base, secret) for secret in spec.secrets)
+    secrets = tuple(
+        replace(
+            secret,
+            file=secret.file and _under(base, secret.file),
+            env_file=secret.env_file and _under(base, secret.env_file),
+            folder=secret.command and _under(base, secret.folder or "."),
+        )
+        for secret in spec.secrets
+    )
     data = tuple(one if one.url else replace(one, path=_under(base, one.path or "")) for one in spec.data)
     return replace(spec, code=code, secrets=secrets, data=data)
 
@@ -154,15 +162,6 @@ def _drop(data: Any, path: KeyPath) -> None:
         data, path = data[part], path[1:]
     if isinstance(data, dict):
         data.pop(path[0], None)
-
-
-def _anchored_secret(base: PurePosixPath, secret: Secret) -> Secret:
-    return replace(
-        secret,
-        file=secret.file and _under(base, secret.file),
-        env_file=secret.env_file and _under(base, secret.env_file),
-        folder=secret.command and _under(base, secret.folder or "."),
-    )
 
 
 def _under(base: PurePosixPath, path: str) -> str:

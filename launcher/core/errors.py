@@ -92,8 +92,16 @@ class NoOfferError(VastrunError):
     exit_code = 8
     cause = Cause.NO_OFFER
 
-    def __init__(self, message: str, *, hint: str = "", ended: str = "", idle_s: float = 0.0) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        cause: Cause | None = None,
+        ended: str = "",
+        idle_s: float = 0.0,
+    ) -> None:
+        super().__init__(message, hint=hint, cause=cause)
         self.ended, self.idle_s = ended, idle_s
 
 
@@ -103,8 +111,8 @@ class BudgetError(VastrunError):
     exit_code = 9
     cause = Cause.MONEY_LIMIT
 
-    def __init__(self, message: str, *, hint: str = "", budget: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", cause: Cause | None = None, budget: str = "") -> None:
+        super().__init__(message, hint=hint, cause=cause)
         self.budget = budget
 
 
@@ -135,8 +143,10 @@ class IncompleteListError(UnreachableError):
 
     cause = Cause.PROVIDER
 
-    def __init__(self, message: str, *, found: Sequence[Instance] = ()) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, hint: str = "", cause: Cause | None = None, found: Sequence[Instance] = ()
+    ) -> None:
+        super().__init__(message, hint=hint, cause=cause)
         self.found = found
         """Machines in the readable rows."""
 
@@ -179,9 +189,11 @@ class UnexplainedError(ProviderError):
 class EndedError(ProviderError):
     """The provider has ended the machine, and nothing of the run is left on it."""
 
-    def __init__(self, message: str, *, cause: Cause | None = None, node: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", cause: Cause | None = None, node: int | None = None
+    ) -> None:
         """`node`: as `MachineEnd.node`."""
-        super().__init__(message, cause=cause)
+        super().__init__(message, hint=hint, cause=cause)
         self.end = MachineEnd(cause=self.cause, text=message, node=node)
 
 

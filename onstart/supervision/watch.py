@@ -28,7 +28,7 @@ from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess
 from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
-from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
+from vastrun.onstart.supervision.stacks import main_thread, top_frame
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.uncaught import signal_of
 
@@ -233,8 +233,8 @@ class Watch:
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=3.0)
         dumped = [
-            replace(rank_progress, frames=self._stack(rank_progress.rank))
-            for rank_progress in stall.possibly_stuck(ranks_progress, self.log.silent_s)
+            replace(each, frames=main_thread(read_text(self.box / layout.STACKS / f"rank-{each.rank}.txt")))
+            for each in stall.possibly_stuck(ranks_progress, self.log.silent_s)
         ]
         culprit = stall.find_stuck(dumped, self.job.program.folder)
         frame = top_frame(culprit.frames)
@@ -250,9 +250,6 @@ class Watch:
         )
         self.peers.publish(culprit=culprit, hang=self.hang)
         return self._kill()
-
-    def _stack(self, rank: int) -> tuple[StackFrame, ...]:
-        return main_thread(read_text(self.box / layout.STACKS / f"rank-{rank}.txt"))
 
     def _kill(self) -> bool:
         self.launch.kill_ranks()

@@ -67,7 +67,12 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
     box = ranks.rank.box
     user_code.add_to_path(box / layout.CODE)
     tasks = tuple(data.make_task(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    objective = _objective(ranks, config, tasks)
+    try:
+        with torch.device("meta"):  # the strategy decides which rank holds what
+            objective = stages.make(config, domains_of(config, tasks))
+    except ConfigError as error:  # of a user's model: one rank prints it
+        error.reported_elsewhere = not ranks.rank.is_first
+        raise
     plan = _plan(ranks, config, tasks, objective.operator)
     set_tf32(plan.precision, ranks.device)
     for task in tasks:
@@ -92,16 +97,6 @@ def fit(task: Task, network: nn.Module) -> None:
     if isinstance(network, SpectralOperator) and not task.train.steady:
         parameters = parameters_of(task.train)
         network.fit(parameters, read_groups(task, parameters, values=1 << 25, beat=lambda: None))
-
-
-def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
-    """Make the objective without weights. An error of a user's model is printed by one rank."""
-    try:
-        with torch.device("meta"):  # the strategy decides which rank holds what
-            return stages.make(config, domains_of(config, tasks))
-    except ConfigError as error:
-        error.reported_elsewhere = not ranks.rank.is_first
-        raise
 
 
 def build_session(
