@@ -276,7 +276,7 @@ def _table(rows: Sequence[Row], task: str, seconds: int) -> Iterator[str]:
 
 
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    ms = f"{statistics.median(row['test']['ms'] for row in rows):.2g}"
+    ms = _digits(statistics.median(row["test"]["ms"] for row in rows), 2)
     return [_shown(rows, "test"), _shown(rows, "test", "vrmse"), _shown(rows, "unseen"), ms]
 
 
