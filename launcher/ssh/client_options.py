@@ -156,7 +156,7 @@ class UserSshConfig:
         line = f'Include "{pattern}"' if re.search(r"\s", pattern) else f"Include {pattern}"
         with _storage_errors(path):
             text = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
-            for_all_hosts = re.split(r"^\s*(?:Host|Match)\b", text, maxsplit=1, flags=re.I | re.M)[0]
+            for_all_hosts = re.split(r"^[ \t]*(?:Host|Match)\b", text, maxsplit=1, flags=re.I | re.M)[0]
             if line in map(str.strip, for_all_hosts.splitlines()):
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
