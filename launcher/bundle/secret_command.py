@@ -121,8 +121,8 @@ class CommandSecrets:
         text = done.stdout.decode(errors="replace").rstrip("\r\n")
         if done.returncode:
             # Where it printed something all the same, stderr may hold it, too.
-            said = "" if text.strip() else printable(done.stderr.decode(errors="replace")).strip()
-            reason = said.rpartition("\n")[2].strip()[:_SHOWN]
+            printed = "" if text.strip() else printable(done.stderr.decode(errors="replace")).strip()
+            reason = printed.rpartition("\n")[2].strip()[:_SHOWN]
             end = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
             raise _failure(secret, f"failed with {end}{reason and f': {reason}'}")
         if not text.strip():

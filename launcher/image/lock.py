@@ -208,7 +208,7 @@ class ImageRequirements:
         )
 
     def fits(self, machine: Capability, *, gpus: int) -> bool:
-        """Tell whether the image runs on such a machine, as far as that is known."""
+        """Tell whether the image runs on the machine, as far as that is known."""
         if self.architecture not in ("", machine.architecture):
             return False
         is_driver_old = 0 < machine.cuda_max < self.cuda

@@ -143,11 +143,11 @@ def _checks(hardware: Hardware, needed: Resources) -> Iterator[tuple[bool, str, 
         ("memory_gb", needed.memory_gb, hardware.memory_gb, "{:g} GB of memory needed, {:.0f} here"),
         ("disk_gb", needed.disk_gb, hardware.disk_gb, "{:g} GB of disk needed, {:.0f} free here"),
     )
-    for key, wanted, here, text in amounts:
+    for key, requested, here, text in amounts:
         fix = f"--set resources.{key}={math.floor(here)}"
         if key == "disk_gb" and here < 8.0:  # with hardly any disk left, no valid disk_gb fits
             fix = "free some disk space"
-        yield here < wanted, text.format(wanted, here), fix
+        yield here < requested, text.format(requested, here), fix
     yield (
         needed.gpus > 0 and 0 < hardware.cuda < needed.cuda,
         f"CUDA {needed.cuda:g} needed, the driver here supports {hardware.cuda:g}",
