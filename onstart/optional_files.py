@@ -32,7 +32,7 @@ def size_of(path: Path) -> int:
 
 def number_in(path: Path, key: str | None = None) -> int | None:
     """Return the whole number in a file, or by that key in its JSON; None where there is none."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         found = json.loads(path.read_bytes())
         number = found if key is None else found[key]
         return number if isinstance(number, int) else None
