@@ -14,7 +14,7 @@ import pytest
 from tests.onstart.supervision.cores import cores_are_files
 from tests.onstart.supervision.launches import Launched
 from vastrun.contract import layout
-from vastrun.onstart.supervision.core_file import CoreLocation, CoreTrimmer, core_location, read_notes
+from vastrun.onstart.supervision.core_file import CoreLocation, core_location, read_notes
 from vastrun.onstart.supervision.native_stack import (
     keep_native_stacks,
     native_file,
@@ -131,7 +131,7 @@ def test_of_many_cores_the_newest_are_kept_while_the_program_runs(tmp_path: Path
         os.utime(tmp_path / f"core.{number}", (number, number))
     (tmp_path / "core.py").write_text("a program")
 
-    CoreTrimmer(location=location, since=2.0).look()
+    location.delete(2.0, keep=2)
 
     assert {path.name for path in tmp_path.iterdir()} == {"core.1", "core.5", "core.6", "core.py"}
     assert location.find(5, 0.0) == tmp_path / "core.5"
