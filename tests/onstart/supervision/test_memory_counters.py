@@ -68,8 +68,8 @@ def test_kills_by_the_holder_of_a_machine_are_added_and_its_limit_is_the_slots(t
 
 
 def test_only_a_kill_in_the_own_cgroup_or_slot_is_dated(tmp_path: Path) -> None:
-    assert memory_counters.own_memory_kills(*write(tmp_path / "own", V2_OWN)) == 3
-    assert memory_counters.own_memory_kills(*write(tmp_path / "computer", NONE)) == 0
+    assert memory_counters.memory_kills(*write(tmp_path / "own", V2_OWN), only_own=True) == 3
+    assert memory_counters.memory_kills(*write(tmp_path / "computer", NONE), only_own=True) == 0
     slot = tmp_path / "slot"
     slot.mkdir()
     kills = memory_counters.MemoryKills(box=slot)
