@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vastrun.onstart.optional_files import read_text
@@ -79,6 +79,14 @@ def environ_of(pid: int) -> dict[str, str]:
         words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(word.split("=", 1) for word in words if "=" in word)
     return {}
+
+
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield the number and the path of each file that a process has open; none of another user's."""
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
+            with contextlib.suppress(OSError):
+                yield number, os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
 
 
 def ranks_below(pid: int) -> dict[str, set[str]]:
