@@ -96,7 +96,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
     snapshots = ProgramSnapshots(box=box, job=job, say=log.say)
-    curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
+    is_read = peers.this_node.is_host and not job.program.keeps_records
+    curves = LoggedCurves(box=box, say=log.say, is_on=is_read)
     while True:
         start = replace(start, resume=snapshots.restore(start.number))
         with snapshots.watching(), curves.reading():
