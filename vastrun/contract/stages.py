@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Line, Name, Step
@@ -86,8 +86,3 @@ def read_records(box: Path) -> tuple[StageRecord, ...]:
 def finished_steps(box: Path) -> int:
     """Return the steps of the run in its finished stages; 0 where it has none."""
     return sum(record.steps for record in read_records(box))
-
-
-def as_dicts(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
-    """Return the records as JSON values."""
-    return [dict(vars(record)) for record in records]
