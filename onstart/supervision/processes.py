@@ -151,16 +151,15 @@ def _traps(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def kill_descendants(*, within_s: float, exclude: int | None = None) -> list[int]:
-    """Kill all descendants of this process except `exclude`. Return those that survived until the timeout."""
+def kill_descendants(*, within_s: float, exclude: int | None = None) -> None:
+    """Kill all descendants of this process except `exclude`, and wait for their ends."""
     deadline = time.monotonic() + within_s
     while alive := [pid for pid in descendants(os.getpid()) if pid != exclude]:
         for pid in alive:
             send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            return alive
+            return
         time.sleep(0.02)
-    return []
 
 
 def reap_orphans(*, exclude: int) -> None:
