@@ -6,7 +6,6 @@ The kernel counts both for each cgroup; the holder of a machine counts them for 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,29 +28,6 @@ def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS, *, onl
     kernel = [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
     kernel += [] if only_own else [proc / "vmstat"]
     return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", kernel)
-
-
-class MemoryKills:
-    """Counts processes killed for lack of memory since its creation."""
-
-    def __init__(self, box: Path) -> None:
-        self._box = box
-        # The kernel's counters include earlier kills: only their increase counts.
-        self._before, self._own = memory_kills(box), memory_kills(box, only_own=True)
-        self.last_at: float | None = None
-        """Epoch seconds at which the last kill in this cgroup or slot was observed; None: there was none."""
-
-    def look(self) -> None:
-        """Record the time of a new kill; call it about every second."""
-        own = memory_kills(self._box, only_own=True)
-        if own > self._own:
-            self.last_at = time.time()
-        self._own = own
-
-    @property
-    def has_any(self) -> bool:
-        """Tell whether there was a kill in this cgroup, else on this computer."""
-        return self.last_at is not None or memory_kills(self._box) > self._before
 
 
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> str:
