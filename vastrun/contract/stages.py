@@ -62,19 +62,6 @@ def spans_of(stages: Sequence[tuple[str, int]]) -> tuple[StageSpan, ...]:
     return tuple(spans)
 
 
-def span_at(spans: Sequence[StageSpan], step: int) -> StageSpan:
-    """Return the stage of the last of `step` steps; after more than all steps, the last stage."""
-    return next((span for span in spans if step <= span.end_step), spans[-1])
-
-
-def stage_text(spans: Sequence[StageSpan], step: int) -> str:
-    """Return the stage after `step` steps, as `refine, stage 2 of 3`; empty where there is only one."""
-    if len(spans) < 2:
-        return ""
-    span = span_at(spans, step)
-    return f"{span.name}, stage {span.number + 1} of {len(spans)}"
-
-
 def read_records(box: Path) -> tuple[StageRecord, ...]:
     """Read the results of the finished stages; none where there are none, or they are malformed."""
     try:
