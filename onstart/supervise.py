@@ -99,7 +99,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
             log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
     snapshots = ProgramSnapshots(box=box, job=job, say=log.say)
-    curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
+    is_read = peers.this_node.is_host and not job.program.keeps_records
+    curves = LoggedCurves(box=box, say=log.say, is_on=is_read)
     while True:
         start = replace(start, resume=snapshots.restore(start.number))
         with snapshots.watching(), curves.reading():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vastrun.contract.outcome import StageEnd
-from vastrun.contract.stages import StageSpan, span_at
+from vastrun.contract.stages import StageSpan
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Run
 
@@ -32,6 +32,19 @@ class StageCost:
     """Conditions of its gate that its scores miss."""
     run_id: str | None
     """Run that finished it: this one, or one that it continues."""
+
+
+def span_at(spans: Sequence[StageSpan], step: int) -> StageSpan:
+    """Return the stage of the last of `step` steps; after more than all steps, the last stage."""
+    return next((span for span in spans if step <= span.end_step), spans[-1])
+
+
+def stage_text(spans: Sequence[StageSpan], step: int) -> str:
+    """Return the stage after `step` steps, as `refine, stage 2 of 3`; empty where there is only one."""
+    if len(spans) < 2:
+        return ""
+    span = span_at(spans, step)
+    return f"{span.name}, stage {span.number + 1} of {len(spans)}"
 
 
 def stage_costs(run: Run, ends: Sequence[StageEnd], usd_per_hour: float) -> tuple[StageCost, ...]:

@@ -45,48 +45,46 @@ def clean_up(
     `active`: names of the existing slots. `busy_gpus`: UUIDs of their GPUs.
     """
     deadline = time.monotonic() + wait_s
+    is_again = False
     while True:
-        # Again with each poll: a process may have started another one meanwhile.
-        processes = list_processes()
-        left = leftover_processes(box, active, processes)
-        if machine.is_dedicated:  # elsewhere the user may work in the folder
-            left |= leftover_file_holders(box, active, processes)
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        for folder in leftover_folders(box, active):
-            shutil.rmtree(folder, ignore_errors=True)
-        if machine.is_dedicated and not active:
-            for path in leftover_scratch_files(machine, scratch):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
-        faults = tuple(_faults(box, machine, active, busy_gpus, scratch))
-        if not faults or time.monotonic() > deadline:
+        faults = tuple(_remove_left(box, machine, active, busy_gpus, scratch))
+        # Again, although it was removed: a process may have started another one meanwhile.
+        if not faults or (is_again and time.monotonic() > deadline):
             return faults
+        is_again = True
         time.sleep(0.1)
 
 
-def _faults(
+def _remove_left(
     box: Path, machine: HeldBox, active: Collection[str], busy_gpus: Collection[str], scratch: Sequence[Path]
 ) -> Iterator[str]:
+    """Kill and remove what ended slots left, and yield a text for each thing that was there."""
     processes = list_processes()
-    left = leftover_processes(box, active, processes) | leftover_file_holders(box, active, processes)
-    if left:
-        yield f"still running: {_named(processes, left)}"
+    left, holders = (find(box, active, processes) for find in (leftover_processes, leftover_file_holders))
+    # Where others use the machine, too, the user may work in the folder.
+    for pid in left | holders if machine.is_dedicated else left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    if left | holders:
+        yield f"still running: {_named(processes, left | holders)}"
     folders = leftover_folders(box, active)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     if folders:
         yield f"not removed: {', '.join(path.name for path in folders[:_MAX_SHOWN])}"
     yield from _gpu_faults(machine, busy_gpus)
-    unknown = unknown_processes(machine, processes, box) - left if machine.processes else ()
+    unknown = unknown_processes(machine, processes, box) - left - holders if machine.processes else ()
     if unknown:
         yield f"unknown processes: {_named(processes, unknown)}"
-    if machine.is_dedicated:
-        files = [] if active else leftover_scratch_files(machine, scratch)
-        if files:
-            yield f"left behind: {', '.join(map(str, files[:_MAX_SHOWN]))}"
+    files = leftover_scratch_files(machine, scratch) if machine.is_dedicated and not active else []
+    for path in files:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    if files:
+        yield f"left behind: {', '.join(map(str, files[:_MAX_SHOWN]))}"
 
 
 def leftover_processes(box: Path, active: Collection[str], processes: Mapping[int, Process]) -> set[int]:

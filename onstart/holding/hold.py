@@ -110,8 +110,14 @@ def hold(box: Path, idle_s: float) -> int:
     say = partial(print, flush=True)
     holder, began = Holder(box, idle_s=idle_s, say=say, now=time.monotonic), time.time()
     signal.signal(signal.SIGTERM, holder.request_end)
-    while (why := _poll(holder)) is None:
-        time.sleep(0.5)
+    while True:
+        try:
+            if (why := holder.poll()) is not None:
+                break
+            time.sleep(0.5)
+        except OSError as error:  # a full disk must not end a machine with slots: its lease bounds it
+            print(f"cannot watch the slots: {error}", flush=True)
+            time.sleep(10.0)
     stop = read_text(box / layout.STOP).partition("\n")[0].strip()
     print(why, flush=True)
     reason: Reason = "stopped" if stop else "finished"
@@ -127,16 +133,6 @@ def hold(box: Path, idle_s: float) -> int:
     )
     write_atomically(box / layout.OUTCOME, outcome.to_json())
     return REASONS[reason].exit_code
-
-
-def _poll(holder: Holder) -> str | None:
-    """Poll once; an OSError (a full disk) must not end a machine with slots: its lease bounds it."""
-    try:
-        return holder.poll()
-    except OSError as error:
-        print(f"cannot watch the slots: {error}", flush=True)
-        time.sleep(10.0)
-        return None
 
 
 def enforce_memory_limit(folder: Path, limit_mib: int, processes: Mapping[int, Process]) -> str | None:

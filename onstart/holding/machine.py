@@ -12,6 +12,7 @@ from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.processes import open_files
 
 PROC = Path("/proc")
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
@@ -77,10 +78,7 @@ def open_paths(pid: int) -> set[str]:
     for name in ("cwd", "exe", "root"):
         with contextlib.suppress(OSError):
             found.add(str((here / name).readlink()))
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(here / "fd"):
-            with contextlib.suppress(OSError):
-                found.add(str(Path(entry.path).readlink()))
+    found |= {path for _, path in open_files(pid)}
     with contextlib.suppress(OSError):
         # Thousands of lines of a process that has torch; a path is the only part of one that has a slash.
         lines = (here / "maps").read_text(errors="surrogateescape").splitlines()

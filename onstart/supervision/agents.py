@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -22,7 +22,7 @@ from vastrun.contract.job import Job
 from vastrun.onstart.nodes import this_node_of
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders, spare_agent_pid
-from vastrun.onstart.supervision.launch_agent import LaunchRequest
+from vastrun.onstart.supervision.launch_agent import COUNT
 from vastrun.onstart.supervision.processes import die_with_parent, outlive_parent, start_logged
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.watch import environment_of
@@ -58,10 +58,9 @@ class Agents:
         """Send an agent, which has its own session, the request to start the ranks."""
         make_folders(box)
         agent = self._prepared(env) or self._spare(box) or self._start(box, env)
-        request = LaunchRequest(world_size=world_size, env=dict(env))
         assert self._first is not None and self._first.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the caller's watch sees an agent that has ended
-            self._first.stdin.write(json.dumps(asdict(request)).encode() + b"\n")
+            self._first.stdin.write(json.dumps({**env, COUNT: str(world_size)}).encode() + b"\n")
             self._first.stdin.flush()
         return Launch(box=box, world_size=world_size, agent=agent)
 

@@ -18,19 +18,13 @@ LAST_PUSH_S = 60.0
 """Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
 
 
-def start_push(box: Path, job: Job) -> None:
-    """Start the process that pushes each saved checkpoint, if the job has a URL for it."""
-    if job.push is not None:
-        _start(box)
-
-
 def push_last(box: Path, job: Job, stop: StopRequest) -> None:
     """Push the last checkpoints, within the remaining time of a stop."""
-    if job.push is None:
-        return
-    with suppress(subprocess.TimeoutExpired):
-        _start(box, "once").wait(last_push_s(stop.waited_s))
-    kill_descendants(within_s=2.0)
+    push = start_push(box, job, "once")
+    if push is not None:
+        with suppress(subprocess.TimeoutExpired):
+            push.wait(last_push_s(stop.waited_s))
+        kill_descendants(within_s=2.0)
 
 
 def last_push_s(waited_s: float) -> float:
@@ -38,7 +32,10 @@ def last_push_s(waited_s: float) -> float:
     return max(0.0, min(LAST_PUSH_S, stop_budget.PUSH_S - waited_s))
 
 
-def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start_push(box: Path, job: Job, *arguments: str) -> subprocess.Popen[bytes] | None:
+    """Start the process that pushes each saved checkpoint, or the newest `once`; None: the job has no URL."""
+    if job.push is None:
+        return None
     (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
     command = (*module_command("vastrun.onstart.transfer.push"), str(os.getpid()), *arguments)
     env = {**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"}

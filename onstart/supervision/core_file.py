@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ MIN_CORE_BYTES = 16 << 20
 """Bytes that hold the notes: without gdb the rest of a core is useless."""
 _DISK_DIVISOR = 32
 """Divisor of the free disk space for one core: the workers of a rank may crash with it."""
-_MAX_CORES = 2
+MAX_CORES = 2
 """Maximum cores at once: a program may continue while its processes crash one after the other."""
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
@@ -68,6 +67,15 @@ class CoreLocation:
                     if path.is_file() and not path.is_symlink() and written_at >= since and _is_core(path):
                         found.append((written_at, path))
         return [path for _, path in sorted(found)]
+
+    def delete(self, since: float, *, keep: int = 0) -> int:
+        """Delete the cores that were written since then, but for the newest ones, and return their number."""
+        cores = self.written(since)
+        surplus = cores[: max(0, len(cores) - keep)]
+        for core in surplus:
+            with suppress(OSError):
+                core.unlink()
+        return len(surplus)
 
 
 def core_location(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PID) -> CoreLocation | None:
@@ -216,28 +224,3 @@ def disable_core(pid: int) -> None:
 def bounds_cores() -> bool:
     """Tell whether cores exist because of `allow_core`: this process started with the limit 0."""
     return resource.getrlimit(resource.RLIMIT_CORE)[0] == 0
-
-
-@dataclass(kw_only=True)
-class CoreTrimmer:
-    """Deletes all but the newest cores while the ranks run."""
-
-    location: CoreLocation | None
-    """Location of the cores; None: nothing is deleted."""
-    since: float
-    """Epoch seconds at which the ranks were started."""
-    _due_at: float = 0.0
-
-    @classmethod
-    def of(cls, box: Path, since: float) -> CoreTrimmer:
-        """Return the trimmer for the program of a box."""
-        return cls(location=core_location(working_folder(box)) if bounds_cores() else None, since=since)
-
-    def look(self) -> None:
-        """Delete surplus cores at most every few seconds; call it often."""
-        now = time.monotonic()
-        if self.location is not None and now >= self._due_at:
-            self._due_at = now + 5.0
-            for core in self.location.written(self.since)[:-_MAX_CORES]:
-                with suppress(OSError):
-                    core.unlink()

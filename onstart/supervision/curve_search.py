@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
-from vastrun.contract.records import read_small
 from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile
-from vastrun.onstart.supervision.processes import descendants
+from vastrun.onstart.supervision.processes import descendants, environ_of, open_files
+from vastrun.onstart.supervision.program_files import FolderWalk
 from vastrun.onstart.supervision.rank_process import read_processes
 from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
 from vastrun.onstart.supervision.wandb_file import WandbFile
@@ -29,7 +29,6 @@ _TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
 _WANDB = re.compile(r"run-[\w.-]+\.wandb")
 _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
 """The process id in the name of an event file."""
-_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
 )
@@ -54,7 +53,8 @@ class CurveSearch:
     def open_files(self) -> Iterator[CurveFile]:
         """Yield new files among those that a process has open."""
         for pid in descendants(os.getpid()):
-            for path in _open_files(pid):
+            opened = (path for _, path in open_files(pid) if _is_curve_file(path.rpartition("/")[2]))
+            for path in map(Path, opened):
                 if path in self._found or path in self._of_other_ranks:
                     continue
                 if _is_of_rank_0(pid):
@@ -67,7 +67,7 @@ class CurveSearch:
         ranks = {process.pid: process.rank for process in read_processes(self.box)}
         living = frozenset(descendants(os.getpid()))
         for path in self.files_below_folders():
-            if path in self._found or path in self._of_other_ranks:
+            if path in self._of_other_ranks:
                 continue
             if size_of(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
                 yield from self._new(path)
@@ -82,56 +82,32 @@ class CurveSearch:
     def files_below_folders(self) -> list[Path]:
         """Return the curve files in the program's folder and in its outputs."""
         root, outputs = working_folder(self.box).resolve(), (self.box / layout.OUTPUTS).resolve()
-        skipped = _BOX_FOLDERS if root == self.box.resolve() else frozenset()
-        return sorted({*_below(root, skipped), *_below(outputs, frozenset())})
+        skipped = _BOX_FOLDERS if root == self.box.resolve() else ()
+        return sorted({*_below(root, skipped), *_below(outputs)})
 
 
 def wandb_files(box: Path) -> list[Path]:
     """Return the files of W&B's runs in the program's folder, in its outputs and in W&B's own folder."""
     search, wandb = CurveSearch(box), (box / layout.WANDB_FILES).resolve()
-    found = {*search.files_below_folders(), *_below(wandb, frozenset())}
+    found = {*search.files_below_folders(), *_below(wandb)}
     return sorted(path for path in found if _WANDB.fullmatch(path.name))
 
 
-def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:
-    """Yield the curve files below a folder; links are not followed."""
-    folders, left = [str(root)], 20_000
-    while folders and left > 0:
-        folder = folders.pop()
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                left -= 1
-                if left <= 0:
-                    return
-                if entry.is_dir(follow_symlinks=False):
-                    is_hidden = entry.name.startswith(".") or entry.name in _SKIPPED
-                    if not is_hidden and not (folder == str(root) and entry.name in skipped):
-                        folders.append(entry.path)
-                elif _is_curve_file(entry.name) and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
+def _below(root: Path, skipped: Collection[str] = ()) -> Iterator[Path]:
+    """Yield the curve files below a folder, without those in its folders of the `skipped` names."""
+    search = FolderWalk(root=root, caches=[f"{root}/{name}" for name in skipped], left=20_000)
+    for name, stat in search.files():
+        if S_ISREG(stat.st_mode) and _is_curve_file(name.rpartition("/")[2]):
+            yield root / name
 
 
 def _is_curve_file(name: str) -> bool:
     return bool(_TENSORBOARD.fullmatch(name) or _WANDB.fullmatch(name))
 
 
-def _open_files(pid: int) -> Iterator[Path]:
-    with suppress(OSError):  # it has ended, or belongs to another user
-        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
-            with suppress(OSError):
-                target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
-                if _is_curve_file(target.rpartition("/")[2]):
-                    yield Path(target)
-
-
 def _is_of_rank_0(pid: int) -> bool:
     """Tell by its environment whether a process belongs to rank 0; without RANK it does."""
-    try:
-        environment = read_small(Path(f"/proc/{pid}/environ"), 1 << 18)
-    except (OSError, ValueError):
-        return True
-    ranks = [entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"RANK=")]
-    return ranks in ([], [b"0"])
+    return environ_of(pid).get("RANK", "0") == "0"
 
 
 def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozenset[int]) -> bool:

@@ -16,7 +16,6 @@ from vastrun.contract import layout, outcome
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
-from vastrun.onstart.supervision.launch_agent import AgentRecord
 from vastrun.onstart.supervision.native_stack import read_crash
 from vastrun.onstart.supervision.progress import beat_of
 from vastrun.onstart.supervision.rank_process import RankProcess
@@ -69,7 +68,6 @@ class ObservedLaunch:
     training: bool
     """True for the onboard trainer, whose ranks exit 0 only when they have finished."""
     processes: tuple[RankProcess, ...]
-    agent: AgentRecord | None
     agent_exit: int | None
     killed: frozenset[int] = frozenset()
     """Ranks that the supervisor killed."""
@@ -124,7 +122,7 @@ def diagnose(box: Path, observed: ObservedLaunch) -> Diagnosis:
 def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
     """Return the ends of the ranks of this node."""
     ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
-    ends = read_ends(box, ranks, observed.processes, observed.agent, training=observed.training)
+    ends = read_ends(box, ranks, observed.processes, training=observed.training)
     reading, pids = observed.reading, {process.rank: process.pid for process in observed.processes}
     return ends if reading is None else tuple(_with_measured(box, end, pids, reading) for end in ends)
 
@@ -246,7 +244,6 @@ def read_ends(
     box: Path,
     ranks: Iterable[int],
     processes: Iterable[RankProcess],
-    agent: AgentRecord | None,
     *,
     training: bool = False,
 ) -> tuple[TimedRankEnd, ...]:
@@ -255,24 +252,23 @@ def read_ends(
     `training`: the ranks run the onboard trainer, which records when it has finished.
     """
     started = {process.rank: process for process in processes}
-    ends = [_read_end(box, rank, started.get(rank), agent, training=training) for rank in ranks]
+    ends = [_read_end(box, rank, started.get(rank), training=training) for rank in ranks]
     any_failed = training and any(dated.end.exit_code != 0 for dated in ends)
     return tuple(replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends)
 
 
 def left_early(box: Path, process: RankProcess) -> bool:
     """Tell whether a rank of the onboard trainer exited 0 before it had finished."""
-    return _is_early(_read_end(box, process.rank, process, None, training=True).end)
+    return _is_early(_read_end(box, process.rank, process, training=True).end)
 
 
 def _is_early(end: outcome.RankEnd) -> bool:
     return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
-def _read_end(
-    box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None, *, training: bool
-) -> TimedRankEnd:
-    code, at = _exit_of(rank, process, agent)
+def _read_end(box: Path, rank: int, process: RankProcess | None, *, training: bool) -> TimedRankEnd:
+    code = process.exit_code if process else None
+    at = (process.ended_at if process else None) or _UNKNOWN_TIME
     own, beat = outcome.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
@@ -305,15 +301,6 @@ def _read_end(
         activity=beat.activity if beat else "",
     )
     return TimedRankEnd(end=end, at=at, asked=own.asked, crash=crash)
-
-
-def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:
-    if process is not None and process.exit_code is not None:
-        return process.exit_code, process.ended_at or _UNKNOWN_TIME
-    for failure in agent.failures if agent else ():
-        if failure.rank == rank:
-            return failure.exit_code, failure.at
-    return None, _UNKNOWN_TIME
 
 
 def first_failure(ends: Sequence[TimedRankEnd], killed: Collection[int]) -> TimedRankEnd | None:

@@ -24,7 +24,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from vastrun.onstart.supervision.processes import die_with_parent, send
 
@@ -56,7 +56,7 @@ class ForkedProgram:
     """A fork that runs the program, from the view of its watcher."""
 
     pid: int
-    _connection: socket.socket
+    _answers: BinaryIO
 
     @classmethod
     def request(cls, name: str, env: Mapping[str, str], cwd: Path) -> ForkedProgram:
@@ -69,12 +69,15 @@ class ForkedProgram:
         request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
         socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
         connection.sendall(request)
-        return cls(int(_read_line(connection)), connection)
+        answers = connection.makefile("rb")
+        if not (pid := answers.readline()):
+            raise ConnectionError("the server is gone")
+        return cls(int(pid), answers)
 
     def wait(self) -> int:
         """Return the exit code once the fork has ended; negative: minus the signal's number."""
         try:
-            return os.waitstatus_to_exitcode(int(_read_line(self._connection)))
+            return os.waitstatus_to_exitcode(int(self._answers.readline()))
         except (OSError, ValueError):  # the server is gone, and so is the fork
             send(self.pid, signal.SIGKILL)
             return -signal.SIGKILL
@@ -101,7 +104,7 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
     signal.set_wakeup_fd(wake)
     header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
     (length,) = _LENGTH.unpack(header)
-    request = json.loads(_read_exactly(connection, length))
+    request = json.loads(connection.makefile("rb").read(length))
     keeper, copy = os.getpid(), os.fork()
     if copy == 0:
         signal.set_wakeup_fd(-1)
@@ -137,21 +140,3 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
 
 def _address(name: str) -> str:
     return f"\0{name}"
-
-
-def _read_line(connection: socket.socket) -> str:
-    """Read up to the next end of line. Raises ConnectionError when the connection ends before."""
-    line = b""
-    while not line.endswith(b"\n"):
-        line += _read_exactly(connection, 1)
-    return line.decode("ascii")
-
-
-def _read_exactly(connection: socket.socket, length: int) -> bytes:
-    content = b""
-    while len(content) < length:
-        more = connection.recv(length - len(content))
-        if not more:
-            raise ConnectionError("the other side is gone")
-        content += more
-    return content

@@ -61,13 +61,10 @@ class NvidiaSmi:
 
     def close(self) -> None:
         """End `nvidia-smi`."""
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
 
 @dataclass(frozen=True, kw_only=True)

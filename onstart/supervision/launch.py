@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -97,8 +97,8 @@ class Launch:
         self.killed.update(programs)
         return dump_stacks(self.box, programs, within_s=within_s)
 
-    def end(self, *, within_s: float) -> AgentRecord | None:
-        """End all processes of the launch. Return the record of the agent, if it still wrote one."""
+    def end(self, *, within_s: float) -> tuple[RankProcess, ...]:
+        """End all processes of the launch. Return its ranks, with the ends that only the agent saw."""
         deadline = time.monotonic() + within_s
         if len(self.processes()) == self.world_size:  # else it would start more ranks
             send(self.agent.pid, signal.SIGCONT)
@@ -108,10 +108,14 @@ class Launch:
             time.sleep(0.05)
         spare = spare_agent_pid(self.box)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
-        try:
-            return read_json(AgentRecord, (self.box / layout.AGENT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
+        ranks = {process.rank: process for process in self.processes()}
+        with contextlib.suppress(OSError, ValueError):  # it wrote no record
+            record = read_json(AgentRecord, (self.box / layout.AGENT).read_text(encoding="utf-8"))
+            for rank, code, at in ((each.rank, each.exit_code, each.at) for each in record.failures):
+                process = ranks.get(rank, RankProcess(rank=rank, pid=0, started_at=at))
+                if process.exit_code is None:
+                    ranks[rank] = replace(process, exit_code=code, ended_at=at)
+        return tuple(ranks.values())
 
 
 def make_folders(box: Path) -> None:

@@ -38,6 +38,8 @@ from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.uncollected_import import importing
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+COUNT = "LOCAL_WORLD_SIZE"
+"""Variable with the number of ranks on this node: of the agent, too."""
 _KILL_AFTER_S = 30.0
 """Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
 
@@ -58,15 +60,6 @@ class AgentRecord:
     failures: tuple[AgentFailure, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchRequest:
-    """The supervisor's request to start ranks."""
-
-    world_size: int
-    env: Mapping[str, str]
-    """Environment of the agent and of the ranks below it."""
-
-
 def main() -> NoReturn:
     """Start the ranks and exit when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
@@ -79,7 +72,7 @@ def main() -> NoReturn:
     die_with_parent(supervisor)
     # This process becomes the agent of a new start; `copy` is the agent of the next one.
     os.environ.clear()
-    os.environ.update(request.env)
+    os.environ.update(request)
     importlib.invalidate_caches()  # folders were added since, for instance the user's code
     if os.getpgrp() != os.getpid():  # a copy
         os.setpgid(0, 0)
@@ -97,7 +90,7 @@ def main() -> NoReturn:
                 obstacle = str(error)
         if obstacle:
             print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
-    failures = start_ranks(job, this_node_of(job.nodes, os.environ), request.world_size, _box())
+    failures = start_ranks(job, this_node_of(job.nodes, os.environ), int(request[COUNT]), _box())
     write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
@@ -135,15 +128,15 @@ def _run_rank(module: str) -> NoReturn:
     sys.exit()
 
 
-def _next_request() -> LaunchRequest:
-    """Wait for the next request; exit when the supervisor is gone."""
+def _next_request() -> dict[str, str]:
+    """Return the environment of the next start's ranks; exit when the supervisor is gone."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 1 << 16)
         if not more:
             os._exit(0)
         line += more
-    return read_json(LaunchRequest, line)
+    return read_json(dict[str, str], line)
 
 
 def _box() -> Path:
@@ -195,7 +188,7 @@ def rank_variables(job: Job, this_node: ThisNode, count: int, local: int, box: P
         "RANK": rank,
         "GROUP_RANK": this_node.node,
         "ROLE_RANK": rank,
-        "LOCAL_WORLD_SIZE": count,
+        COUNT: count,
         "WORLD_SIZE": world_size,
         "GROUP_WORLD_SIZE": this_node.nodes,
         "ROLE_WORLD_SIZE": world_size,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job
 from vastrun.contract.scores import common_loss_name
 from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
@@ -48,11 +47,12 @@ _NO_TEXT = "\ufffd"
 
 @dataclass(kw_only=True)
 class LoggedCurves:
-    """The curves of one supervised program; does nothing for the onboard trainer."""
+    """The curves of one supervised program."""
 
     box: Path
     say: Callable[[str], None]
     is_on: bool
+    """False: nothing is read, as for the onboard trainer, or where rank 0 is on another node."""
     _files: list[CurveFile] = field(default_factory=list)
     _size: int = 0
     """Bytes of the metrics file after the last line added here: a larger file means that the program writes
@@ -64,11 +64,6 @@ class LoggedCurves:
 
     def __post_init__(self) -> None:
         self._search, self._merge = CurveSearch(self.box), CurveMerge()
-
-    @classmethod
-    def of(cls, box: Path, job: Job, say: Callable[[str], None], *, is_host: bool) -> LoggedCurves:
-        """Return the curves of the job's program. `is_host`: rank 0 is on this node."""
-        return cls(box=box, say=say, is_on=is_host and not job.program.keeps_records)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ The kernel counts both for each cgroup; the holder of a machine counts them for 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,44 +18,16 @@ _UNLIMITED = 1 << 60
 """Bytes; cgroup v1 reports a larger number where there is no limit."""
 
 
-def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS, *, only_own: bool = False) -> int:
     """Count processes that were killed for lack of memory.
 
-    By the kernel in this cgroup, else on this computer; and by the holder of the machine in this slot.
+    By the kernel in this cgroup, else, unless `only_own`, on this computer; and by the holder of the machine
+    in this slot.
     """
-    return own_memory_kills(box, proc, cgroups, otherwise=(proc / "vmstat",))
-
-
-def own_memory_kills(
-    box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS, *, otherwise: Iterable[Path] = ()
-) -> int:
-    """Count kills in this cgroup, in the files of `otherwise` where it is not counted, and in this slot."""
     names = ("memory.events", "memory.oom_control")
     kernel = [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
-    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", (*kernel, *otherwise))
-
-
-class MemoryKills:
-    """Counts processes killed for lack of memory since its creation."""
-
-    def __init__(self, box: Path) -> None:
-        self._box = box
-        # The kernel's counters include earlier kills: only their increase counts.
-        self._before, self._own = memory_kills(box), own_memory_kills(box)
-        self.last_at: float | None = None
-        """Epoch seconds at which the last kill in this cgroup or slot was observed; None: there was none."""
-
-    def look(self) -> None:
-        """Record the time of a new kill; call it about every second."""
-        own = own_memory_kills(self._box)
-        if own > self._own:
-            self.last_at = time.time()
-        self._own = own
-
-    @property
-    def has_any(self) -> bool:
-        """Tell whether there was a kill in this cgroup, else on this computer."""
-        return self.last_at is not None or memory_kills(self._box) > self._before
+    kernel += [] if only_own else [proc / "vmstat"]
+    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", kernel)
 
 
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> str:

@@ -63,11 +63,7 @@ def keep_native_stacks(
         core = location.find(process.pid, since) if location else None
         with suppress(OSError):  # a full disk
             _write(box, process, core, is_over)
-    cores = location.written(since) if location and core_file.bounds_cores() else []
-    for core in cores:
-        with suppress(OSError):
-            core.unlink()
-    return len(cores)
+    return location.delete(since) if location and core_file.bounds_cores() else 0
 
 
 def read_crash(box: Path, rank: int) -> tuple[str, str | None]:

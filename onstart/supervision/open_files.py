@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.onstart.supervision.processes import descendants, stat_fields
+from vastrun.onstart.supervision.processes import descendants, open_files, stat_fields
 
 _CONTINUE = 'while read -r pid; do all="$all $pid"; done; kill -CONT $all'
 """Shell that lets the processes go on when its input ends, also if the supervisor is killed meanwhile."""
@@ -40,17 +40,15 @@ class OpenFiles:
         inside = f"{box}/"
         for pid in descendants(os.getpid()):
             process = Path(f"/proc/{pid}")
+            for number in (number for number, path in open_files(pid) if path.startswith(inside)):
+                with suppress(OSError, LookupError, ValueError):
+                    lines = (process / "fdinfo" / number).read_text().splitlines()
+                    flags = int(next(one for one in lines if one.startswith("flags:")).split()[1], 8)
+                    if flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
+                        found = (process / "fd" / number).stat()
+                        group = appended if flags & os.O_APPEND else written
+                        group.add((found.st_dev, found.st_ino))
             with suppress(OSError):
-                for number in os.listdir(process / "fd"):  # noqa: PTH208 (a name is all that is needed)
-                    with suppress(OSError, LookupError, ValueError):
-                        target = process / "fd" / number
-                        if os.readlink(target).startswith(inside):  # noqa: PTH115
-                            lines = (process / "fdinfo" / number).read_text().splitlines()
-                            flags = int(next(one for one in lines if one.startswith("flags:")).split()[1], 8)
-                            if flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
-                                found = target.stat()
-                                group = appended if flags & os.O_APPEND else written
-                                group.add((found.st_dev, found.st_ino))
                 mapped |= set(_mapped(process, inside))
         return cls(written=frozenset(written), appended=frozenset(appended), mapped=frozenset(mapped))
 

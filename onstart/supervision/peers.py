@@ -92,17 +92,6 @@ class NodeState:
     clocks: tuple[float, ...] = ()
     """Seconds by which the clock of each node is ahead of the first node's, as measured there."""
 
-    def at_start(self, number: int) -> NodeState:
-        """Return the state for the next start of the ranks; other fields are reset."""
-        return NodeState(
-            run_id=self.run_id,
-            node=self.node,
-            start=number,
-            stop_cause=self.stop_cause,
-            lost=self.lost,
-            restart=self.restart,
-        )
-
 
 @dataclass(kw_only=True)
 class _Connection:
@@ -130,9 +119,6 @@ class _Connection:
                 yield read_json(NodeState, message)
             if len(self._partial) > (_MAX_FIRST_LINE_BYTES if self.node is None else _MAX_LINE_BYTES):
                 raise ValueError("a message without an end")
-
-    def send(self, states: list[NodeState]) -> None:
-        self.socket.sendall(b"".join(json.dumps(asdict(state)).encode() + b"\n" for state in states))
 
 
 @dataclass(kw_only=True)
@@ -240,7 +226,14 @@ class Peers:
             for node in self.disconnected
             if node not in self.peer_states or not self.peer_states[node].is_over
         }
-        self.state = replace(self.state.at_start(start), lost=tuple(sorted(self.lost)))
+        self.state = NodeState(
+            run_id=self.run_id,
+            node=self.state.node,
+            start=start,
+            stop_cause=self.state.stop_cause,
+            lost=tuple(sorted(self.lost)),
+            restart=self.state.restart,
+        )
         self._send_state()
 
     def to_own_clock(self, node: int, at: float) -> float:
@@ -365,8 +358,9 @@ class Peers:
         for connection in [
             one for one in self._connections if one.node is not None or not self.this_node.is_host
         ]:
+            others = (asdict(state) for state in states if state.node != connection.node)
             try:
-                connection.send([state for state in states if state.node != connection.node])
+                connection.socket.sendall(b"".join(json.dumps(state).encode() + b"\n" for state in others))
             except OSError:
                 self._drop(connection)
 

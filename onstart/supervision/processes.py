@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vastrun.onstart.optional_files import read_text
@@ -81,6 +81,14 @@ def environ_of(pid: int) -> dict[str, str]:
     return {}
 
 
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield the number and the path of each file that a process has open; none of another user's."""
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
+            with contextlib.suppress(OSError):
+                yield number, os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+
+
 def ranks_below(pid: int) -> dict[str, set[str]]:
     """Return the ranks that a program of several processes gave these, by the variable that holds them.
 
@@ -143,16 +151,15 @@ def _traps(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def kill_descendants(*, within_s: float, exclude: int | None = None) -> list[int]:
-    """Kill all descendants of this process except `exclude`. Return those that survived until the timeout."""
+def kill_descendants(*, within_s: float, exclude: int | None = None) -> None:
+    """Kill all descendants of this process except `exclude`, and wait for their ends."""
     deadline = time.monotonic() + within_s
     while alive := [pid for pid in descendants(os.getpid()) if pid != exclude]:
         for pid in alive:
             send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            return alive
+            return
         time.sleep(0.02)
-    return []
 
 
 def reap_orphans(*, exclude: int) -> None:

@@ -27,7 +27,7 @@ from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
 from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.optional_files import number_in
-from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
+from vastrun.onstart.supervision.memory_counters import count, folders_of, memory_kills, memory_use
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
@@ -58,7 +58,11 @@ class MachineReadings:
         nvml: str = "libnvidia-ml.so.1",
     ) -> None:
         self._log = _kernel_log(log)
-        self._box, self._kills = box, MemoryKills(box=box)
+        self._box = box
+        # The kernel's counters include earlier kills: only their increase counts.
+        self._kills, self._own_kills = memory_kills(box), memory_kills(box, only_own=True)
+        self._killed_at: float | None = None
+        """Epoch seconds at which the last kill in this cgroup or slot was seen; None: there was none."""
         self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
         self._refused = _refused_processes()
         faults = partial(gpu_faults, gpus=job.gpus, torch=job.program.torch is not None)
@@ -70,7 +74,10 @@ class MachineReadings:
 
     def look(self) -> bool:
         """Note what may have passed when a process has ended, every second; tell whether a disk was full."""
-        self._kills.look()
+        own_kills = memory_kills(self._box, only_own=True)
+        if own_kills > self._own_kills:
+            self._killed_at = time.time()
+        self._own_kills = own_kills
         self._disks = {place: _measured(place, disk) for place, disk in self._disks.items()}
         return any(disk.full_at is not None for disk in self._disks.values())
 
@@ -90,8 +97,8 @@ class MachineReadings:
             at=time.time(),
             file_systems=tuple(self._disks.values()),
             memory=memory_use(self._box),
-            memory_killed=self._kills.has_any,
-            memory_killed_at=self._kills.last_at,
+            memory_killed=self._killed_at is not None or memory_kills(self._box) > self._kills,
+            memory_killed_at=self._killed_at,
             gpu_faults=tuple(new_faults) if _GPUS in now else None,
             driver_cuda=dotted(cuda) if (cuda := now.get(_CUDA)) else "",
             reachable=tuple(host for host in hosts if host in now),

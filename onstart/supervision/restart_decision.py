@@ -67,7 +67,11 @@ def _when_all_concluded(
 ) -> Restart | NoRestart:
     """Decide once no rank is left on any node, by the GPUs of all nodes."""
     deadline = time.monotonic() + CONCLUDE_TIMEOUT_S
-    while (late := _still_ending(job, peers)) and not peers.disconnected and time.monotonic() < deadline:
+    while True:
+        concluded = {state.node for state in peers.in_this_start if state.has_concluded}
+        late = [str(node) for node in range(1, job.nodes) if node not in concluded]
+        if not late or peers.disconnected or time.monotonic() >= deadline:
+            break
         peers.listen()
         time.sleep(0.1)
     if peers.disconnected:
@@ -76,12 +80,6 @@ def _when_all_concluded(
         return NoRestart(why=f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s")
     elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
     return next_start(job, history, last, healthy, elsewhere)
-
-
-def _still_ending(job: Job, peers: Peers) -> list[str]:
-    """Return the other nodes that have not concluded on this start."""
-    concluded = {state.node for state in peers.in_this_start if state.has_concluded}
-    return [str(node) for node in range(1, job.nodes) if node not in concluded]
 
 
 def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:

@@ -92,23 +92,12 @@ def _rounded(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        remainder = byte
-        for _ in range(8):
-            remainder = remainder >> 1 ^ (_POLYNOMIAL if remainder & 1 else 0)
-        table.append(remainder)
-    return tuple(table)
-
-
-_TABLE = _crc_table()
-
-
 def masked_crc32c(content: bytes) -> int:
     """Return the checksum as TFRecord stores it."""
     crc = 0xFFFFFFFF
     for byte in content:
-        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF

@@ -122,8 +122,11 @@ def end_runs(
     if not runs:
         return None
     own = environment.get("WANDB_RUN_ID", wandb_id(job))
+    log = ""
+    with suppress(OSError):
+        log = read_small(box / layout.RAW_LOGS / "rank-0.log", 1 << 20).decode("utf-8", "replace")
     for run in runs:
-        run.read_log(_printed(box))
+        run.read_log(log)
     main = next((run for run in runs if run.id == own), runs[0])
     is_wrong = main.exit_code is not None and bool(main.exit_code) != bool(exit_code)
     to_end = [run for run in runs if run.exit_code is None or (run is main and is_wrong)]
@@ -136,13 +139,6 @@ def end_runs(
     url = ended.get(main.id) or main.url
     is_shown = url.isprintable() and 0 < len(url) <= 500  # else a program printed something else
     return WandbRun(id=main.id, mode=mode, state=state, url=url if is_shown else None)
-
-
-def _printed(box: Path) -> str:
-    """Return the beginning of rank 0's log."""
-    with suppress(OSError), (box / layout.RAW_LOGS / "rank-0.log").open("rb") as log:
-        return log.read(1 << 20).decode("utf-8", "replace")
-    return ""
 
 
 def _finish(

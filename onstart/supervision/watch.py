@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job
+from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.nodes import ThisNode, network_environment
 from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
-from vastrun.onstart.supervision.core_file import CoreTrimmer
+from vastrun.onstart.supervision.core_file import MAX_CORES, CoreLocation, bounds_cores, core_location
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
@@ -64,12 +64,13 @@ def run_ranks(
         peers=peers,
         tracker=ProgressTracker(box=box),
         readings=readings,
-        cores=CoreTrimmer.of(box, started_at),
+        started_at=started_at,
+        cores=core_location(working_folder(box)) if bounds_cores() else None,
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
     watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
-    agent = launch.end(within_s=5.0)
+    processes = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S)
     watch.report()
     if watch.gpus:
@@ -79,8 +80,7 @@ def run_ranks(
         this_node=this_node,
         world_size=start.world_size * this_node.nodes,
         training=job.program.keeps_records,
-        processes=launch.processes(),
-        agent=agent,
+        processes=processes,
         agent_exit=launch.agent.poll(),
         killed=frozenset(launch.killed),
         hang=watch.hang,
@@ -107,7 +107,10 @@ class Watch:
     peers: Peers
     tracker: ProgressTracker
     readings: MachineReadings
-    cores: CoreTrimmer
+    started_at: float
+    """Epoch seconds at which the ranks were started."""
+    cores: CoreLocation | None = None
+    """Location of the cores to delete, but for the newest; None: none are."""
     gpus: IdleGpuWatch | None = None
     """Watch over the GPUs; None: the job uses none."""
     hang: Hang | None = None
@@ -153,7 +156,8 @@ class Watch:
         self._log_ends(processes)
         self.readings.look()
         self._warn_of_launchers(processes)
-        self.cores.look()
+        if self.cores is not None:
+            self.cores.delete(self.started_at, keep=MAX_CORES)
         steps = self.job.program.total_steps
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         idle_gpus = None

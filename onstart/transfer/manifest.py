@@ -105,8 +105,8 @@ class ListBuilder:
     box: Path
     named: Collection[Path]
     outputs: ProgramOutputs | None
-    bytes_left: int
-    max_files: int
+    bytes_left: int = MAX_BYTES
+    max_files: int = MAX_FILES
     with_sums: bool = True
     files: list[FileChecksum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)

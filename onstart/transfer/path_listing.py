@@ -36,9 +36,7 @@ def main() -> int:
 def list_path(box: Path, job: Job, path: str | None) -> manifest.DownloadList:
     """List the files at a path; None: all files that the manifest omits."""
     outputs = ProgramOutputs.of(box, job)
-    listing = manifest.ListBuilder(
-        box=box, named=(), outputs=outputs, bytes_left=manifest.MAX_BYTES, max_files=manifest.MAX_FILES
-    )
+    listing = manifest.ListBuilder(box=box, named=(), outputs=outputs)
     if path is None:
         for left_out in manifest.build_listing(box, with_sums=False).left_out:
             if left_out.size and os.path.lexists(box / left_out.path):

@@ -62,7 +62,7 @@ class Push:
             remote = RemoteCheckpoints.at(self.url)
             latest = remote.latest()
             for name in self._missing(latest, _newest(self.folder)):
-                _upload(remote, self.folder / name, former=latest, keep=self.keep)
+                self._upload(remote, self.folder / name, former=latest)
                 say(f"checkpoint {name} pushed to {self.url}")
                 latest = name
         except transfer_errors() as error:
@@ -84,6 +84,34 @@ class Push:
         ]
         return [*ends, newest]
 
+    def _upload(self, remote: RemoteCheckpoints, checkpoint: Path, *, former: str | None) -> None:
+        """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two and `keep`.
+
+        In this order `latest.json` never names an incomplete checkpoint. Files that are as in the `former`
+        one are copied there.
+        """
+        if not (checkpoint / checkpoint_folder.MANIFEST).is_file():
+            raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
+        tmp = checkpoint.parents[2] / "tmp"
+        tmp.mkdir(exist_ok=True)
+        with TemporaryDirectory(dir=tmp, prefix="pushing-") as held:
+            # Linked first: the training may remove the checkpoint during the upload.
+            copy = shutil.copytree(checkpoint, Path(held) / checkpoint.name, copy_function=_link)
+            before = _files_of(checkpoint.with_name(former)) if former else frozenset[FileChecksum]()
+            unchanged = {file.path for file in before & _files_of(copy)}
+            for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+                name = path.relative_to(copy).as_posix()
+                target = f"{copy.name}/{name}"
+                if name not in unchanged or not remote.copy(f"{former}/{name}", target):
+                    with path.open("rb") as source:
+                        remote.write(target, source)
+        remote.write_latest(checkpoint.name)
+        # Of others' objects with higher steps none counts, and none is removed.
+        own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
+        for older in own[:-2]:
+            if older not in self.keep:
+                remote.remove(older)
+
     def until_killed(self) -> int:
         """Upload each new checkpoint until killed. After a failure, wait for a newer one."""
         tried: str | None = None
@@ -93,37 +121,6 @@ class Push:
                 tried = newest
                 self.push_newest()
             time.sleep(2.0)
-
-
-def _upload(
-    remote: RemoteCheckpoints, checkpoint: Path, *, former: str | None, keep: tuple[str, ...]
-) -> None:
-    """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two and `keep`.
-
-    In this order `latest.json` never names an incomplete checkpoint. Files that are as in the `former` one
-    are copied there.
-    """
-    if not (checkpoint / checkpoint_folder.MANIFEST).is_file():
-        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
-    tmp = checkpoint.parents[2] / "tmp"
-    tmp.mkdir(exist_ok=True)
-    with TemporaryDirectory(dir=tmp, prefix="pushing-") as held:
-        # Linked first: the training may remove the checkpoint during the upload.
-        copy = shutil.copytree(checkpoint, Path(held) / checkpoint.name, copy_function=_link)
-        before = _files_of(checkpoint.with_name(former)) if former else frozenset[FileChecksum]()
-        unchanged = {file.path for file in before & _files_of(copy)}
-        for path in sorted(path for path in copy.rglob("*") if path.is_file()):
-            name = path.relative_to(copy).as_posix()
-            target = f"{copy.name}/{name}"
-            if name not in unchanged or not remote.copy(f"{former}/{name}", target):
-                with path.open("rb") as source:
-                    remote.write(target, source)
-    remote.write_latest(checkpoint.name)
-    # Of others' objects with higher steps none counts, and none is removed.
-    own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
-    for older in own[:-2]:
-        if older not in keep:
-            remote.remove(older)
 
 
 def _files_of(checkpoint: Path) -> frozenset[FileChecksum]:

@@ -25,7 +25,6 @@ from vastrun.contract.checkpoint_folder import (
     DamagedError,
     name_of,
     newest_first,
-    parse_checkpoint_name,
     verify,
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
@@ -33,6 +32,13 @@ from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors, s
 from vastrun.trainer.models.weights import complex_tensors
 
 _READ_ERRORS = (DamagedError, CheckpointException, pickle.UnpicklingError, OSError, ValueError, RuntimeError)
+
+
+def parse_checkpoint_name(text: str) -> str:
+    """Parse a checkpoint of a command line: latest, best or a step. Raises argparse.ArgumentTypeError."""
+    if text not in ("latest", "best") and not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)

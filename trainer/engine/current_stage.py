@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from vastrun.contract import layout
 from vastrun.contract.records import RecordError, read_as, write_json
-from vastrun.contract.stages import StageRecord, StageSpan, as_dicts, read_records
+from vastrun.contract.stages import StageRecord, StageSpan, read_records
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, newest_intact
@@ -78,7 +78,7 @@ def find_current_stage(ranks: Ranks, config: TrainConfig) -> tuple[CurrentStage,
     current = CurrentStage(span=span, spans=spans, finished=finished)
     if ranks.rank.is_first:
         write_json(box / layout.STAGE, {"stage": span.name, "number": span.number})
-        write_json(box / layout.STAGES, as_dicts(current.finished))
+        write_json(box / layout.STAGES, [*map(vars, current.finished)])
     return current, found
 
 
@@ -115,7 +115,7 @@ def record_result(
         missed=missed_gate(gate, span.name, scores),
         run_id=run_id,
     )
-    write_json(box / layout.STAGES, as_dicts((*current.finished, record)))
+    write_json(box / layout.STAGES, [*map(vars, (*current.finished, record))])
 
 
 def _known_records(box: Path, state: TrainerState | None, spans: Sequence[StageSpan]) -> Records:
@@ -139,4 +139,7 @@ def _records_of(state: TrainerState) -> Records:
 
 def state_fields(current: CurrentStage) -> dict[str, Any]:
     """Return what a checkpoint of the current stage says about the run's stages."""
-    return {"first_step": current.span.first_step, "stages": tuple(as_dicts(current.finished))}
+    return {
+        "first_step": current.span.first_step,
+        "stages": tuple(dict(vars(record)) for record in current.finished),
+    }

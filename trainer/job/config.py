@@ -76,6 +76,16 @@ class ObjectiveConfig:
     """Weight of the error of the mean over space; only for problems with time."""
 
 
+WandbMode = Literal["online", "offline", "off"]
+
+
+def wandb_mode(configured: str, environ: Mapping[str, str]) -> WandbMode:
+    """Return the destination of W&B's data for a job's `wandb.mode`, in the environment of the ranks."""
+    fixed: dict[str, WandbMode] = {"online": "online", "offline": "offline", "off": "off"}
+    # auto: without a key nothing is sent, and the user can still send it later.
+    return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "offline")
+
+
 @dataclass(frozen=True, kw_only=True)
 class WandbConfig:
     """Options of Weights & Biases, to which rank 0 reports."""

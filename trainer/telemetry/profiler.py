@@ -127,7 +127,7 @@ class Profiler:
 
     def _finish(self, window: range) -> None:
         """End the recording. A thread compresses the trace while the training continues."""
-        trace = self._rank.box / layout.trace_path(window[0])
+        trace = self._rank.box / layout.PROFILES / f"trace-step-{window[0]}.json.gz"
         raw = trace.with_name(f".{trace.name}.raw.part")
         assert self._profile is not None
         last = window[-1] - self._heart.first_step  # a heartbeat counts the steps of its stage
@@ -158,7 +158,8 @@ class Profiler:
                 shutil.copyfileobj(source, compressed, 1 << 20)
             sort_by = "self_device_time_total" if torch.cuda.is_initialized() else "self_cpu_time_total"
             table = recorded.key_averages().table(sort_by=sort_by, row_limit=_OPERATIONS)
-            write_atomically(self._rank.box / layout.operations_path(window[0]), table, durable=False)
+            path = self._rank.box / layout.PROFILES / f"operations-step-{window[0]}.txt"
+            write_atomically(path, table, durable=False)
         except _FAULTS as fault:
             self._drop(window, fault)
             return
@@ -231,7 +232,7 @@ class MemoryHistory:
 
     def __init__(self, box: Path, rank: int, memory: Any) -> None:
         """`memory`: `torch.cuda.memory`."""
-        self._path = box / layout.memory_path(rank)
+        self._path = box / layout.PROFILES / f"memory-rank-{rank}.pickle"
         self._memory = memory
 
     def begin(self) -> None:

@@ -16,12 +16,12 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
+from vastrun.contract.job import Job, JobBatch
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
 from vastrun.contract.secrets import hide_in_command
 from vastrun.trainer.job import config as train_config
-from vastrun.trainer.job.config import TrainConfig, WandbConfig
+from vastrun.trainer.job.config import TrainConfig, WandbConfig, WandbMode, wandb_mode
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""

@@ -6,7 +6,6 @@ renamed to a part again: a folder `step-N` is never incomplete.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
@@ -188,13 +187,6 @@ def newest_first(folder: Path) -> list[Path]:
     """List the checkpoints in a folder, the newest first."""
     found = (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
     return sorted(found, key=step_of, reverse=True)
-
-
-def parse_checkpoint_name(text: str) -> str:
-    """Parse a checkpoint of a command line: latest, best or a step. Raises argparse.ArgumentTypeError."""
-    if text not in ("latest", "best") and not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
-    return text
 
 
 def name_of(step: int) -> str:

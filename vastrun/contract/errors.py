@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class ConfigError(Exception):
-    """The job requests something that these ranks, this device or this data set cannot do."""
+class SharedError(Exception):
+    """An error that several ranks may raise at once."""
 
     def __init__(self, text: str, *, reported_elsewhere: bool = False) -> None:
         super().__init__(text)
@@ -12,13 +12,12 @@ class ConfigError(Exception):
         """True when another rank prints the error."""
 
 
-class DivergedError(Exception):
-    """The loss or the gradient is not finite: more steps would only cost money. All ranks raise it."""
+class ConfigError(SharedError):
+    """The job requests something that these ranks, this device or this data set cannot do."""
 
-    def __init__(self, text: str, *, reported_elsewhere: bool) -> None:
-        super().__init__(text)
-        self.reported_elsewhere = reported_elsewhere
-        """True when another rank prints the error."""
+
+class DivergedError(SharedError):
+    """The loss or the gradient is not finite: more steps would only cost money. All ranks raise it."""
 
 
 class StoppedWithoutSaveError(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
@@ -18,16 +18,6 @@ EXCLUDE_PREFIX = "!"
 """Prefix of a pattern of `outputs` for files that must not be downloaded."""
 OUTPUTS_PREFIXES = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
 """Prefixes of a pattern in the folder from which every file is downloaded."""
-
-
-WandbMode = Literal["online", "offline", "off"]
-
-
-def wandb_mode(configured: str, environ: Mapping[str, str]) -> WandbMode:
-    """Return the destination of W&B's data for a job's `wandb.mode`, in the environment of the ranks."""
-    fixed: dict[str, WandbMode] = {"online": "online", "offline": "offline", "off": "off"}
-    # auto: without a key nothing is sent, and the user can still send it later.
-    return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "offline")
 
 
 @dataclass(frozen=True, kw_only=True)

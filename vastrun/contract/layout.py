@@ -88,21 +88,6 @@ _TERMINAL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 """Characters that change what a terminal shows: control characters and changes of writing direction."""
 
 
-def trace_path(step: int) -> str:
-    """Return the path on the box of the trace whose first recorded step is `step`."""
-    return f"{PROFILES}/trace-step-{step}.json.gz"
-
-
-def operations_path(step: int) -> str:
-    """Return the path on the box of the table of operations that belongs to that trace."""
-    return f"{PROFILES}/operations-step-{step}.txt"
-
-
-def memory_path(rank: int) -> str:
-    """Return the path on the box of a rank's memory snapshot."""
-    return f"{PROFILES}/memory-rank-{rank}.pickle"
-
-
 def should_download(name: str) -> bool:
     """Tell whether a file or folder of this name may be downloaded to the user's computer.
 

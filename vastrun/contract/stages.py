@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Line, Name, Step
@@ -62,19 +62,6 @@ def spans_of(stages: Sequence[tuple[str, int]]) -> tuple[StageSpan, ...]:
     return tuple(spans)
 
 
-def span_at(spans: Sequence[StageSpan], step: int) -> StageSpan:
-    """Return the stage of the last of `step` steps; after more than all steps, the last stage."""
-    return next((span for span in spans if step <= span.end_step), spans[-1])
-
-
-def stage_text(spans: Sequence[StageSpan], step: int) -> str:
-    """Return the stage after `step` steps, as `refine, stage 2 of 3`; empty where there is only one."""
-    if len(spans) < 2:
-        return ""
-    span = span_at(spans, step)
-    return f"{span.name}, stage {span.number + 1} of {len(spans)}"
-
-
 def read_records(box: Path) -> tuple[StageRecord, ...]:
     """Read the results of the finished stages; none where there are none, or they are malformed."""
     try:
@@ -86,8 +73,3 @@ def read_records(box: Path) -> tuple[StageRecord, ...]:
 def finished_steps(box: Path) -> int:
     """Return the steps of the run in its finished stages; 0 where it has none."""
     return sum(record.steps for record in read_records(box))
-
-
-def as_dicts(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
-    """Return the records as JSON values."""
-    return [dict(vars(record)) for record in records]

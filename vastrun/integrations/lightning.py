@@ -79,12 +79,10 @@ class LightningCallback(Callback):
             raise TrainingStopped(STOPPED)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Report progress of the validation."""
+        """Report progress of the validation, or of the test."""
         beat(trainer.global_step, "eval")
 
-    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Report progress of the test."""
-        beat(trainer.global_step, "eval")
+    on_test_batch_end = on_validation_batch_end
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the scores of the validation."""

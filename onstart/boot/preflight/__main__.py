@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
@@ -70,12 +72,8 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not gpus:
         print(_ONE_RANK)
         return 0
-    try:
-        with importing():  # torch, which takes seconds
-            from vastrun.onstart.boot.preflight.comm import check_communication
-    except (ImportError, OSError) as error:
-        return _not_imported(error, program)
-    return check_communication(box, ranks, "nccl" if gpus else "gloo")
+    backend = "nccl" if gpus else "gloo"
+    return _with_torch(program, lambda comm: comm.check_communication(box, ranks, backend))
 
 
 def _check_link(box: Path) -> int:
@@ -83,22 +81,23 @@ def _check_link(box: Path) -> int:
     gpus = int(os.environ["VASTRUN_GPUS"])
     if (code := _untested(program, torch_fault(gpus=gpus), "the connection of the nodes")) is not None:
         return code
+    min_mbps, backend = float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo"
+    return _with_torch(program, lambda comm: comm.check_link(box, min_mbps, backend))
+
+
+def _with_torch(program: ProgramSpec, check: Callable[[Any], int]) -> int:
+    """Run a check of `comm`, which imports torch: a user's program may not need it."""
     try:
-        with importing():  # torch, which takes seconds
-            from vastrun.onstart.boot.preflight.comm import check_link
+        with importing():  # it takes seconds
+            from vastrun.onstart.boot.preflight import comm
     except (ImportError, OSError) as error:
-        return _not_imported(error, program)
-    return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
-
-
-def _not_imported(error: Exception, program: ProgramSpec) -> int:
-    """Return the exit status if torch cannot be imported: a user's program may not need it."""
-    fault = f"torch cannot be imported: {error}"
-    if not _needs_torch(program):
-        print(f"{fault}; communication is not tested before your program runs")
-        return 0
-    print(fault, file=sys.stderr)
-    return EXIT_UNFIT_IMAGE
+        fault = f"torch cannot be imported: {error}"
+        if not _needs_torch(program):
+            print(f"{fault}; communication is not tested before your program runs")
+            return 0
+        print(fault, file=sys.stderr)
+        return EXIT_UNFIT_IMAGE
+    return check(comm)
 
 
 def _needs_torch(program: ProgramSpec) -> bool:

@@ -83,11 +83,11 @@ def try_settings(
     work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, min_gb_per_s: float = 0.0
 ) -> CommTrial:
     """Run ranks with these settings, and evaluate their ends."""
-    forked = run_forked(work, ranks, env, limit_s, start_s=START_S)
-    fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
-    if fault is None and forked.figure is not None and forked.figure < min_gb_per_s:
-        fault = f"only {forked.figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
-    return CommTrial(env=env, fault=fault, gb_per_s=forked.figure)
+    faults, figure = run_forked(work, ranks, env, limit_s, start_s=START_S)
+    fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(faults.items())) or None
+    if fault is None and figure is not None and figure < min_gb_per_s:
+        fault = f"only {figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
+    return CommTrial(env=env, fault=fault, gb_per_s=figure)
 
 
 def _line(name: str, trial: CommTrial, megabytes: int) -> str:
@@ -158,19 +158,12 @@ def _timed(values: torch.Tensor, rank: int) -> float:
     return time.perf_counter() - begin
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForkedRanks:
-    faults: Mapping[int, str]
-    """Text on the failure of each failed rank."""
-    figure: float | None = None
-    """Result of rank 0."""
-
-
 def run_forked(
     work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float
-) -> ForkedRanks:
+) -> tuple[Mapping[int, str], float | None]:
     """Fork ranks that run `work` with `env` in their environment; kill them at the timeout.
 
+    Returns a text on each failed rank, and the result of rank 0.
     `start_s`: seconds within which each rank must report ready; `limit_s` then counts from the last one.
     """
     with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
@@ -189,7 +182,7 @@ def run_forked(
         killed = _kill_all(pids, why)
         faults |= {rank: killed[rank] for rank in blamed}
         figure = folder / "figure"
-        return ForkedRanks(faults=faults, figure=float(figure.read_text()) if figure.exists() else None)
+        return faults, float(figure.read_text()) if figure.exists() else None
 
 
 def report_ready(rank: int, folder: Path) -> None:
@@ -253,21 +246,22 @@ def check_link(box: Path, min_mbps: float, backend: str) -> int:
     job = Job.read(box)
     this_node = this_node_of(job.nodes, os.environ)
     work = partial(_sum_over_nodes, this_node, backend)
-    forked = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
+    faults, figure = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
+    mbps = (figure or 0.0) * 8000  # from GB/s
     name = f"all-reduce {job.nodes} nodes {backend} {_LINK_MEGABYTES} MB"
-    if fault := link_fault(forked, min_mbps):
+    if fault := link_fault(faults, mbps, min_mbps):
         print(f"{name}: {fault}", file=sys.stderr)
         return 1
-    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum correct")
+    print(f"{name}: {mbps:.0f} Mbit/s, sum correct")
     return 0
 
 
-def link_fault(forked: ForkedRanks, min_mbps: float) -> str:
+def link_fault(faults: Mapping[int, str], mbps: float, min_mbps: float) -> str:
     """Return why the nodes cannot train together; empty if they can."""
-    if forked.faults:
-        return f"the nodes cannot reach each other: the rank {forked.faults[0]}"
-    if _mbps(forked) < min_mbps:
-        return f"only {_mbps(forked):.0f} Mbit/s between the nodes, expected at least {min_mbps:g}"
+    if faults:
+        return f"the nodes cannot reach each other: the rank {faults[0]}"
+    if mbps < min_mbps:
+        return f"only {mbps:.0f} Mbit/s between the nodes, expected at least {min_mbps:g}"
     return ""
 
 
@@ -300,7 +294,3 @@ def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, 
     if this_node.is_host:
         store.wait([f"done {node}" for node in range(nodes)])
     return figure
-
-
-def _mbps(forked: ForkedRanks) -> float:
-    return (forked.figure or 0.0) * 8000  # from GB/s

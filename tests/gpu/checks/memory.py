@@ -10,7 +10,7 @@ from benchmarks.figures import Limit, max_limit, min_limit
 from tests.gpu import trainings
 from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import apart, together
-from vastrun.contract.layout import memory_path
+from vastrun.contract.layout import PROFILES
 
 _TASK = "tests.onstart.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
@@ -44,7 +44,7 @@ def check_out_of_memory(place: Place, folder: Path) -> Seen:
         trainings.expect_reason(run, outcome, "finished")
     starts = [(start.reason, start.micro_batch) for start in outcome.starts]
     expect(len(starts) > 1 and all(reason == "oom" for reason, _ in starts[:-1]), f"the starts were {starts}")
-    snapshot = run.box / memory_path(0)
+    snapshot = run.box / f"{PROFILES}/memory-rank-0.pickle"
     expect(snapshot.exists(), f"no snapshot of the memory was written: {run.log()[-2000:]}")
     sizes = " to ".join(str(size) for _, size in starts)
     return Seen(text=f"restart: {sizes} windows at once; snapshot of {snapshot.stat().st_size >> 20} MiB")

@@ -15,7 +15,7 @@ from tests.gpu.check import Broken, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import STEPS, Settings, begin, box_of, expect_reason, heart_of, learn, supervised
 from vastrun.contract import layout
-from vastrun.contract.layout import trace_path
+from vastrun.contract.layout import PROFILES
 
 if TYPE_CHECKING:
     from vastrun.trainer.engine.session import Session
@@ -177,7 +177,7 @@ def check_profile(place: Place, folder: Path) -> Seen:
     with supervised(box_of(folder / "box", place, settings)) as run:
         outcome = run.outcome()
         expect_reason(run, outcome, "finished")
-    path = run.box / trace_path(8)
+    path = run.box / f"{PROFILES}/trace-step-8.json.gz"
     expect(path.exists(), f"no trace was written: {run.log()[-2000:]}")
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     marks = {event["name"] for event in events if event.get("cat") == "user_annotation"}

@@ -21,7 +21,7 @@ def exits(*codes: int | None) -> ObservedLaunch:
         for rank, code in enumerate(codes)
     )
     return ObservedLaunch(
-        started_at=1.0, world_size=len(codes), training=False, processes=processes, agent=None, agent_exit=1
+        started_at=1.0, world_size=len(codes), training=False, processes=processes, agent_exit=1
     )
 
 

@@ -49,7 +49,6 @@ def observed(peers: Peers, exit_code: int, at: float) -> ObservedLaunch:
         world_size=node.nodes,
         training=False,
         processes=(process,),
-        agent=None,
         agent_exit=1,
         this_node=node,
     )

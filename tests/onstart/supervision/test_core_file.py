@@ -13,7 +13,6 @@ import pytest
 from vastrun.onstart.supervision.core_file import (
     CoreLocation,
     CoreNotes,
-    CoreTrimmer,
     core_location,
     read_notes,
 )
@@ -201,9 +200,5 @@ def test_cores_of_a_place_are_those_since_the_start_and_all_but_two_are_deleted(
     assert location.find(72, 100.0) == tmp_path / "core.72"
     assert location.find(9, 100.0) == tmp_path / "core.73", "the newest"
     assert location.find(9, 104.0) is None
-    trimmer = CoreTrimmer(location=location, since=100.0)
-    trimmer.look()
+    assert location.delete(100.0, keep=2) == 2
     assert names(0.0) == ["core.72", "core.73"]
-    core(tmp_path / "core.80")
-    trimmer.look()
-    assert len(names(0.0)) == 3, "the next look is a while later"

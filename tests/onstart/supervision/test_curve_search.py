@@ -56,10 +56,10 @@ def test_a_curve_file_is_known_by_its_name(box: Path, name: str, is_one: bool) -
     assert CurveSearch(box).files_below_folders() == ([path] if is_one else [])
 
 
-def test_curves_are_searched_in_code_and_outputs_and_not_in_hidden_folders_or_links(box: Path) -> None:
+def test_curves_are_searched_in_code_and_outputs_and_not_in_caches_or_links(box: Path) -> None:
     code, outputs = box / layout.CODE, box / layout.OUTPUTS
     wanted = {write(code / "a" / "b" / EVENTS), write(code / EVENTS), write(outputs / "x" / EVENTS)}
-    for folder in (".git", "__pycache__", "node_modules", "site-packages"):
+    for folder in (".git", "__pycache__", "node_modules"):
         write(code / folder / EVENTS)
     write(box / "elsewhere" / EVENTS)
     (code / "link").symlink_to(box / "elsewhere")

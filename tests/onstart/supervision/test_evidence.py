@@ -32,7 +32,6 @@ DONE = ObservedLaunch(
     world_size=2,
     training=False,
     processes=tuple(RankProcess(rank=r, pid=1, started_at=1.0, exit_code=0, ended_at=2.0) for r in range(2)),
-    agent=None,
     agent_exit=0,
 )
 

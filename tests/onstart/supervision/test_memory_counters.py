@@ -67,18 +67,6 @@ def test_kills_by_the_holder_of_a_machine_are_added_and_its_limit_is_the_slots(t
     assert memory_counters.memory_use(*places) == "peak memory 4.0 GiB of 3.0 GiB"
 
 
-def test_only_a_kill_in_the_own_cgroup_or_slot_is_dated(tmp_path: Path) -> None:
-    assert memory_counters.own_memory_kills(*write(tmp_path / "own", V2_OWN)) == 3
-    assert memory_counters.own_memory_kills(*write(tmp_path / "computer", NONE)) == 0
-    slot = tmp_path / "slot"
-    slot.mkdir()
-    kills = memory_counters.MemoryKills(box=slot)
-    kills.look()
-    assert (kills.has_any, kills.last_at) == (False, None)
-    (slot / layout.MEMORY_EVENTS).write_text("oom_kill 1\n")
-    kills.look()
-    first_at = kills.last_at
-    kills.look()
-
-    assert kills.has_any
-    assert first_at is not None and kills.last_at == first_at
+def test_kills_of_others_on_the_computer_are_left_out_on_request(tmp_path: Path) -> None:
+    assert memory_counters.memory_kills(*write(tmp_path / "own", V2_OWN), only_own=True) == 3
+    assert memory_counters.memory_kills(*write(tmp_path / "computer", NONE), only_own=True) == 0

@@ -66,6 +66,17 @@ def test_where_the_kernels_log_is_not_shown_nvml_tells_the_xids(box: Path) -> No
     assert eventually(lambda: readings.take().kernel_log) == ("XID 78 on GPU 1", "XID 79 on GPU 1")
 
 
+def test_a_kill_for_lack_of_memory_is_dated_once(box: Path) -> None:
+    (box / layout.JOB).write_text(json.dumps(job_of()))
+    readings = MachineReadings(box, Job.read(box))
+    before = readings.take()
+    assert (before.memory_killed, before.memory_killed_at) == (False, None)
+    (box / layout.MEMORY_EVENTS).write_text("oom_kill 1\n")
+    first, again = readings.take(), readings.take()
+    assert first.memory_killed
+    assert first.memory_killed_at == again.memory_killed_at is not None
+
+
 @pytest.mark.parametrize("log", ["/no/such/log", "/"])
 def test_a_kernels_log_that_is_not_shown_is_normal(box: Path, log: str) -> None:
     assert reading(box, log).kernel_log is None

@@ -13,9 +13,9 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.wandb_file import recorded_run
 from vastrun.contract import layout
-from vastrun.contract.job import Job, JobBatch, wandb_mode
+from vastrun.contract.job import Job, JobBatch
 from vastrun.contract.program import ProgramSpec
-from vastrun.trainer.job.config import TrainConfig, WandbConfig
+from vastrun.trainer.job.config import TrainConfig, WandbConfig, wandb_mode
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
 from vastrun.trainer.telemetry.gpus import Sample, figures_of

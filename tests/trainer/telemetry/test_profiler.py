@@ -11,7 +11,7 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.contract.heartbeat import Heartbeat, read_beat
-from vastrun.contract.layout import memory_path, operations_path, trace_path
+from vastrun.contract.layout import PROFILES
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import ProfileConfig, TrainConfig
@@ -69,8 +69,8 @@ def files(box: Path) -> set[str]:
 
 def test_a_jobs_steps_are_recorded_with_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(profiler(tmp_path, step=5, steps=3))
-    assert labels(tmp_path / trace_path(5)) == expected(5, 3)
-    assert "aten::mm" in (tmp_path / operations_path(5)).read_text()
+    assert labels(tmp_path / f"{PROFILES}/trace-step-5.json.gz") == expected(5, 3)
+    assert "aten::mm" in (tmp_path / f"{PROFILES}/operations-step-5.txt").read_text()
     assert files(tmp_path) == {"trace-step-5.json.gz", "operations-step-5.txt"}
     assert "profile of steps 5 to 7: profile/trace-step-5.json.gz" in capsys.readouterr().out
 
@@ -79,7 +79,8 @@ def test_shapes_are_recorded_only_where_the_job_says_so(tmp_path: Path) -> None:
     for shapes in (False, True):
         box = tmp_path / str(shapes)
         train(profiler(box, step=5, steps=1, shapes=shapes))
-        assert (b"Input Dims" in gzip.decompress((box / trace_path(5)).read_bytes())) is shapes
+        trace = gzip.decompress((box / PROFILES / "trace-step-5.json.gz").read_bytes())
+        assert (b"Input Dims" in trace) is shapes
 
 
 def test_the_heartbeat_goes_on_under_the_labels(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_bounded_history_is_recorded_and_a_snapshot_written_when_memory_runs_o
     memory = FakeMemory()
     history(tmp_path, memory).write_after(NO_MEMORY)
     assert memory.recorded == {"max_entries": MAX_ENTRIES, "stacks": "python"}
-    assert (tmp_path / memory_path(3)).stat().st_size == memory.size
+    assert (tmp_path / f"{PROFILES}/memory-rank-3.pickle").stat().st_size == memory.size
     assert "profile/memory-rank-3.pickle" in capsys.readouterr().out
 
 
@@ -175,7 +176,7 @@ def test_another_error_leaves_no_snapshot(tmp_path: Path) -> None:
 
 def test_a_too_large_snapshot_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     history(tmp_path, FakeMemory(size=MAX_SNAPSHOT_BYTES + 1)).write_after(NO_MEMORY)
-    assert list((tmp_path / memory_path(3)).parent.iterdir()) == []
+    assert list((tmp_path / PROFILES).iterdir()) == []
     assert "note: no snapshot of GPU memory was written: it is too large (256 MiB)" in capsys.readouterr().out
 
 
