@@ -188,10 +188,10 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     import torch
     import torch.distributed as torch_dist
 
-    from vastrun.contract.heartbeat import Heartbeat
     from vastrun.contract.job import Job
     from vastrun.contract.program import ProgramSpec
     from vastrun.trainer.distributed.group import Ranks
+    from vastrun.trainer.distributed.heartbeat import Heartbeat
     from vastrun.trainer.distributed.rank import Rank
 
     world_size, box = RANKS[config.strategy], Path(folder)

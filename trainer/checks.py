@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.sampling.windows import BatchIndices
 

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from functools import partial
 
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason
 from vastrun.contract.records import write_json
 from vastrun.trainer.checks import check_start, check_step
 from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import StopVote, join
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result

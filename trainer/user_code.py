@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from vastrun.contract.errors import ConfigError
+from vastrun.trainer.errors import ConfigError
 
 
 def add_to_path(code: Path | None) -> None:

@@ -1,7 +1,7 @@
 """vastrun: the functions that a training program imports, and the Python API of the launcher.
 
 On every box, for a training program: `from vastrun import beat`, which needs the standard library only and
-does nothing outside a run; `vastrun.sampler` and `vastrun.mix` share out the data to the ranks.
+does nothing outside a run; `vastrun.sampler` shares out the data to the ranks.
 
 Where the launcher is installed, on your own computer, the functions of the commands, too: `launch`, `plan`,
 `run`, `runs`, `batch`, `sweep`, `batches` and `find_batch`, with the types that they return and the errors

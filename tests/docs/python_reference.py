@@ -24,7 +24,6 @@ _HERE: Mapping[str, Sequence[str]] = {
 _ON_A_BOX: Mapping[str, tuple[str, str]] = {
     "vastrun": ("vastrun/__init__.py", "beat"),
     "vastrun.sampler": ("vastrun/sampler.py", "EpochSampler"),
-    "vastrun.mix": ("vastrun/mix.py", "Mix"),
 }
 """Read and not imported: they may need torch, which a computer that builds these pages need not have."""
 _ERRORS = "vastrun.errors"

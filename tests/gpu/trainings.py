@@ -16,11 +16,11 @@ from tests import programs
 from tests.gpu.check import Place, expect
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.job.config import TrainConfig
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from torch.distributed.tensor import DTensor
 
 from tests.trainer.conftest import SMALL, Box
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up

@@ -23,13 +23,13 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
-from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
 from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks, broadcast_object
+from vastrun.trainer.errors import ConfigError, SaveError
 
 _CHUNK = 16 << 20
 

@@ -14,11 +14,11 @@ from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from vastrun.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_json
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, OPTIMIZER, STATE, TrainerState
 from vastrun.trainer.checkpoints.disk import Disk
 from vastrun.trainer.checkpoints.metadata import read_metadata
+from vastrun.trainer.errors import ConfigError
 
 _MAX_STATE_BYTES = 16 << 20
 

@@ -37,8 +37,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer import user_code
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig, Keep
 
 if TYPE_CHECKING:

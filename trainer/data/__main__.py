@@ -11,12 +11,12 @@ from math import prod
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
 from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
 from vastrun.trainer.data.sample_writer import progress_lines
 from vastrun.trainer.data.samples import ranges, rows_at_once
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.config import config_of
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 

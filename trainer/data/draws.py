@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vastrun.contract.errors import DataError
+from vastrun.trainer.errors import DataError
 
 _TRAIN_STREAM, _TEST_STREAM = 0, 1
 _SPARE_STREAM = 1

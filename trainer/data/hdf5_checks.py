@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from vastrun.contract.errors import DataError
+from vastrun.trainer.errors import DataError
 
 MAX_CHUNK_BYTES = 1 << 28
 """Largest chunk, unpacked: HDF5 unpacks whole chunks, and a small file can name a huge one."""

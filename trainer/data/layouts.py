@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 import h5py
 import numpy as np
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer.data import hdf5_checks
 from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
 from vastrun.trainer.data.stride import Stride, check_points, frame_stride, point_stride
+from vastrun.trainer.errors import DataError
 
 Reader = Callable[[int, slice], Fields]
 """Reads a row's sample in the given frames, start and stop; a steady problem has no frames to choose from."""

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from vastrun.contract.errors import DataError
+from vastrun.trainer.errors import DataError
 
 Fields: TypeAlias = NDArray[np.float32]
 Attribute = str | int | float

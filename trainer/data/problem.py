@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer.data import pdebench
 from vastrun.trainer.data.draws import distinct_draws
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
 from vastrun.trainer.data.sample_writer import FilePlan, ProgressCallback, make_files
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.sampling.windows import Symmetry
 

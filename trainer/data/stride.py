@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer.data.pdebench import Fields, Grid
+from vastrun.trainer.errors import DataError
 
 _SPACING_TOLERANCE = 0.02
 """Largest deviation of a step along a coordinate, relative to the mean step; they are rounded to float32."""

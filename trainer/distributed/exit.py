@@ -16,7 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from vastrun.contract.errors import (
+from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
+from vastrun.contract.records import write_json
+from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.errors import (
     ConfigError,
     DataError,
     DeviceError,
@@ -25,9 +28,6 @@ from vastrun.contract.errors import (
     StoppedWithoutSaveError,
     WorkerDiedError,
 )
-from vastrun.contract.heartbeat import Heartbeat
-from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
-from vastrun.contract.records import write_json
 
 _FAILED_DEVICE = re.compile(
     r"uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error|driver initialization failed"

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.errors import DeviceError
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vastrun.contract.errors import ConfigError
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.workload import strategy_for
 

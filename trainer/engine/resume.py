@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
@@ -18,6 +17,7 @@ from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.determinism import changes_since, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import ModelConfig, TrainConfig, wandb_mode
 from vastrun.trainer.job.stage_config import FORMER
 from vastrun.trainer.models.operator import Operator

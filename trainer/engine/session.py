@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Activity
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks, reshard
+from vastrun.trainer.distributed.heartbeat import Activity
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import describe_guarantee, describe_run, device_name
 from vastrun.trainer.engine.ema import Ema

@@ -9,9 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.job import Job
-from vastrun.mix import Mix
 from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder
 from vastrun.trainer.data import Source, Task
@@ -24,6 +22,7 @@ from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
 from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.loading import make_loader
 from vastrun.trainer.loading.training_set import parameters_of, read_groups
@@ -32,6 +31,7 @@ from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler, set_tf32, supports_bf16
 from vastrun.trainer.models.spectral_operator import SpectralOperator
 from vastrun.trainer.models.weights import count_parameters
+from vastrun.trainer.sampling.mix import Mix
 from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import local
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.engine.optimiser import set_learning_rate
 from vastrun.trainer.engine.session import Session
 

@@ -15,13 +15,13 @@ from typing import NoReturn
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.checkpoints.export import parse_checkpoint_name
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.errors import ConfigError, DataError
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.job.config import TrainConfig, config_of

@@ -9,7 +9,6 @@ import torch
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
 from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints.contents import EMA, MODEL
@@ -19,6 +18,7 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.session_builder import domains_of
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import MODELS, TrainConfig
 from vastrun.trainer.job.data_config import PARAMETERS
 from vastrun.trainer.models.operator import Operator

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.evaluation.predictors import applicable_predictors, compute_prior, with_baseline
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of

@@ -20,9 +20,9 @@ from weakref import finalize
 import numpy as np
 import torch
 
-from vastrun.contract.errors import DataError, WorkerDiedError
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.errors import DataError, WorkerDiedError
 from vastrun.trainer.job.config import LoaderConfig
 from vastrun.trainer.loading.loader import Position
 from vastrun.trainer.sampling.windows import SamplePlan

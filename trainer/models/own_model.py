@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch._guards import detect_fake_mode
 from torch.nn.parameter import is_lazy
 
-from vastrun.contract.errors import ConfigError
 from vastrun.trainer import user_code
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.models.operator import Domain, NetworkOperator
 from vastrun.trainer.models.weights import count_parameters, store_as_pairs

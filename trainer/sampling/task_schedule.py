@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vastrun.mix import Mix
+from vastrun.trainer.sampling.mix import Mix
 from vastrun.trainer.sampling.windows import SamplePlan
 
 _TASK_STREAM = 4

@@ -16,13 +16,13 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vastrun.contract.errors import DataError
 from vastrun.epochs import Remainder, batch_of
+from vastrun.trainer.errors import DataError
 
 Symmetry = Literal["none", "shift", "square"]
 
 _WINDOW_STREAM = 1
-_NOISE_STREAM = 3  # 2 is that of vastrun/mix.py
+_NOISE_STREAM = 3  # 2 is that of mix.py
 _NOISE_BLOCK = 4096
 """Noise values per random stream: starting a stream takes as long as drawing a thousand values."""
 

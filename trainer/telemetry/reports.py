@@ -12,9 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from vastrun.contract.errors import DivergedError
 from vastrun.trainer.distributed.clock import record_cuda_event
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.errors import DivergedError
 from vastrun.trainer.stages.objective import term_names
 from vastrun.trainer.telemetry.figures import Figures, Instruments
 from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint

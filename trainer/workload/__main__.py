@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.records import read_json
 from vastrun.contract.workload import WRONG_MODEL
 from vastrun.trainer import user_code
+from vastrun.trainer.errors import ConfigError, DataError
 from vastrun.trainer.job.workload import WorkloadQuery
 
 

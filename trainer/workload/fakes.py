@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import Checkpointer
 from vastrun.trainer.data.problem import DataSizes
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.heartbeat import Activity, Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.job.data_config import DataConfig, Keep

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
 from vastrun.trainer import user_code
+from vastrun.trainer.errors import ConfigError, DataError
 from vastrun.trainer.job.config import TrainConfig, config_of
 from vastrun.trainer.job.data_config import PARAMETERS
 

@@ -20,7 +20,6 @@ import torch
 import torch.distributed as torch_dist
 
 from vastrun.contract import layout
-from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
@@ -119,12 +118,12 @@ def all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path
 
 
 def device_of(rank: int, *, gpus: int) -> torch.device:
-    """Return the device of a rank: its GPU when there are any, else the CPU. Raises DeviceError."""
+    """Return the device of a rank: its GPU when there are any, else the CPU. Raises RuntimeError."""
     if not gpus:
         return torch.device("cpu")
     seen = torch.cuda.device_count()
     if rank >= seen:
-        raise DeviceError(f"GPU {rank} is needed, but torch {torch.__version__} sees only {seen} GPUs")
+        raise RuntimeError(f"GPU {rank} is needed, but torch {torch.__version__} sees only {seen} GPUs")
     torch.cuda.set_device(rank)
     return torch.device("cuda", rank)
 

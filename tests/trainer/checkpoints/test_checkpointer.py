@@ -17,10 +17,10 @@ from torch import nn
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import newest_first
-from vastrun.contract.errors import SaveError
 from vastrun.trainer.checkpoints import tensors_of, verify
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import SaveError
 
 pytestmark = pytest.mark.torch
 

@@ -20,10 +20,10 @@ from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import DamagedError, verify
-from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import CheckpointReader, newest_intact
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import ConfigError, SaveError
 
 pytestmark = pytest.mark.torch
 

@@ -12,8 +12,8 @@ from tests.trainer import sessions
 from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import ConfigError
 
 pytestmark = pytest.mark.torch
 

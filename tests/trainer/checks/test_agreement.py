@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from tests.trainer.conftest import together
-from vastrun.contract.errors import DataError
 from vastrun.trainer import checks
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.sampling.windows import BatchIndices, WindowSpace, draw_indices
 
 pytestmark = pytest.mark.torch

@@ -8,9 +8,9 @@ import torch
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.errors import DataError
 from vastrun.trainer.checks import DisagreementError, check_start, check_step
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import DataError
 
 pytestmark = pytest.mark.torch
 

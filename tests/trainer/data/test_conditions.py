@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import problem
 from vastrun.trainer.data.darcy import PROBLEM as DARCY
 from vastrun.trainer.data.draws import DistinctConditions
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.loading.training_set import SeenConditions, count_seen_conditions, rows_to_compare
 

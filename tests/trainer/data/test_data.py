@@ -13,12 +13,12 @@ import pytest
 
 from tests.trainer.conftest import Box
 from vastrun.contract import layout
-from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
 from vastrun.trainer.data.__main__ import main
 from vastrun.trainer.data.initial_conditions import draw
 from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import DataConfig
 
 SMALL = DataConfig(betas=(0.5, 1.0), train=12, test=4, points=32, frames=5)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import check, main
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.evaluation.planes import Coordinates
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.config_checks import faults_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.errors import DataError
 from vastrun.trainer import data
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import DataConfig
 
 SMALL = DataConfig(nus=(0.1,), train=3, test=1, points=16, frames=4, dt=0.01)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import check
 from vastrun.trainer.engine.session_builder import space_of
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig, Keep
 from vastrun.trainer.sampling.windows import draw_indices
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vastrun.contract.errors import DataError
 from vastrun.contract.scores import score_lines
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import check
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.evaluation import evaluate, final_scores
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.job.config import ModelConfig, TrainConfig

@@ -10,19 +10,19 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
-from vastrun.contract.errors import DeviceError, WorkerDiedError
 from vastrun.onstart.supervision.uncaught import Link
 from vastrun.trainer.distributed.exit import reason_of
+from vastrun.trainer.errors import DeviceError, WorkerDiedError
 
 GRACE_S = 6.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
 
 RANK = """
 import sys, time
-from vastrun.contract.errors import DataError
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.distributed.exit import RankExit
-from vastrun.contract.errors import ConfigError
-from vastrun.contract.heartbeat import Heartbeat
+from vastrun.trainer.errors import ConfigError
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 

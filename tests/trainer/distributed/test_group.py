@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.trainer.conftest import together
-from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.distributed.group import Ranks, StopVote, join
 from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.errors import DeviceError
 
 
 def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from vastrun.contract.errors import ConfigError
 from vastrun.trainer.engine.plan import PlanInputs, make_plan
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import Fsdp2Config, TrainConfig
 
 GIB = 2**30

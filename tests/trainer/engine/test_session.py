@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
-from vastrun.contract.errors import ConfigError
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.engine.step import train_step
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.evaluation import evaluate
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

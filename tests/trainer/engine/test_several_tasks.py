@@ -10,8 +10,8 @@ from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.telemetry.metrics import MetricsPoint
 from vastrun.trainer.telemetry.reports import Readings, Reports

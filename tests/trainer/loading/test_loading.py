@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from tests.waiting import LONGEST_S
-from vastrun.contract.errors import DataError, WorkerDiedError
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.data.stored import StoredTask
 from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.errors import DataError, WorkerDiedError
 from vastrun.trainer.job.config import LoaderConfig, TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.loading import Loader, make_task_loader

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.trainer.models.own_models import own_model
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.job.config import TrainConfig
 
 pytestmark = pytest.mark.torch

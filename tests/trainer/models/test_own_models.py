@@ -18,10 +18,10 @@ from tests.trainer.models.own_models import EXAMPLES, SPECTRAL, TRANSFORMER, box
 from tests.trainer.sessions import Curve
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.trainer import user_code
 from vastrun.trainer.checkpoints.export import export
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vastrun.mix import Mix
+from vastrun.trainer.sampling.mix import Mix
 from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, WindowSpace
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vastrun.contract.errors import DataError
 from vastrun.epochs import batch_of
+from vastrun.trainer.errors import DataError
 from vastrun.trainer.sampling.windows import (
     BatchIndices,
     SamplePlan,

@@ -11,9 +11,9 @@ from torch import Tensor
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.heartbeat import Heartbeat
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.job.config import ModelConfig, ObjectiveConfig
 from vastrun.trainer.models.latent_operator import LatentOperator

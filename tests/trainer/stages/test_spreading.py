@@ -12,8 +12,8 @@ from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
 from tests.trainer.stages.stage_chain import Learned, Leg, prepare, walk
 from vastrun.contract import layout
-from vastrun.contract.errors import ConfigError
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import ConfigError
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

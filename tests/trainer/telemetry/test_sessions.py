@@ -13,8 +13,8 @@ from torch import Tensor
 from tests.trainer.conftest import together
 from tests.trainer.sessions import begin, prepare
 from vastrun.contract import layout
-from vastrun.contract.errors import DivergedError
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.errors import DivergedError
 from vastrun.trainer.telemetry.figures import Instruments, max_samples_per_s
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.reports import Readings, Reports

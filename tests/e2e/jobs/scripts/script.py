@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from vastrun.contract.heartbeat import Heartbeat
+from vastrun import beat
 
 
 def passes():
@@ -22,12 +22,11 @@ def exits_3():
 
 
 def waits():
-    heart = Heartbeat.of_this_rank()
     subprocess.Popen(["setsid", "sleep", "300"])
     step = 0
     while True:
         step += 1
-        heart.beat(step)
+        beat(step)
         print("step", step, flush=True)
         time.sleep(0.1)
 
@@ -39,11 +38,10 @@ def passes_once_told():
 
 
 def trains_until_told():
-    heart = Heartbeat.of_this_rank()
     step = 0
     while not Path(os.environ["GO"]).exists():
         step += 1
-        heart.beat(step)
+        beat(step)
         time.sleep(0.1)
 
 
@@ -51,11 +49,10 @@ def lingers():
     """When asked to stop, it waits for the file $GO before it leaves its result."""
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
-    heart = Heartbeat.of_this_rank()
     step = 0
     while not (asked and Path(os.environ["GO"]).exists()):
         step += 1
-        heart.beat(step)
+        beat(step)
         print("step", step, "." * 60, flush=True)
         time.sleep(0.1)
     Path("result.txt").write_text("42\n")
@@ -118,7 +115,7 @@ def saves_its_own():
 
 
 def hangs():
-    Heartbeat.of_this_rank().beat(1)
+    beat(1)
     time.sleep(600)
 
 

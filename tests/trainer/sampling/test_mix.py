@@ -2,7 +2,7 @@
 
 import pytest
 
-from vastrun.mix import Mix, counts
+from vastrun.trainer.sampling.mix import Mix, counts
 
 
 def order(mix: Mix, turns: int) -> list[int]:

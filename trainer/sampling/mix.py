@@ -18,7 +18,7 @@ import numpy as np
 Mixing = Literal["balanced", "proportional", "temperature"]
 
 _MIX_STREAM = 2
-"""Keeps these random numbers apart from others of the same seed, such as those of `epochs.py`."""
+"""Keeps these random numbers apart from others of the same seed, such as those of `vastrun/epochs.py`."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _round_robin(counts: Sequence[int]) -> tuple[int, ...]:
     credit = [0] * len(counts)
     cycle = []
     for _ in range(sum(counts)):
-        credit = [before + count for before, count in zip(credit, counts)]
+        credit = [before + count for before, count in zip(credit, counts, strict=True)]
         task = max(range(len(credit)), key=credit.__getitem__)
         credit[task] -= sum(counts)
         cycle.append(task)
