@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
-from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
+from vastrun.trainer.checkpoints import Checkpointer, ScoredFolder, TrainerState, tensors_of
 from vastrun.trainer.distributed.group import Ranks, join
 from vastrun.trainer.distributed.rank import Rank
 
@@ -95,7 +95,7 @@ def _saving(ranks: Ranks, strategy: str) -> LiveDownloads:
         for layer in layers:
             fully_shard(layer)
         fully_shard(layers)
-    folder = CheckpointFolder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
+    folder = ScoredFolder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
     return LiveDownloads(
         ranks=ranks,
         model=DistributedDataParallel(layers) if strategy == "ddp" else layers,

@@ -103,7 +103,7 @@ class Snapshots:
     @property
     def folder(self) -> CheckpointFolder:
         path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step, self._step))
-        return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
+        return CheckpointFolder(path=path, keep=2, keep_steps=kept)
 
     def begin(self, *, is_restored: bool = False, unread: Iterable[str] = ()) -> None:
         """Record the files before the program starts: they are no news.
@@ -208,7 +208,7 @@ class Snapshots:
             older = (older & sums.keys()) - named
             self._write_state(part, taken, resume, is_calm=is_calm, older=len(older))
             in_order = download_order({name: taken[name] for name in sums}, named, older)
-            folder.commit(step, None, [checksum_file(part / STATE), *(sums[name] for name in in_order)])
+            folder.commit(step, [checksum_file(part / STATE), *(sums[name] for name in in_order)])
         except (NoSnapshotError, OSError) as error:
             folder.discard(step)
             # Without a number: a file changed meanwhile.

@@ -41,11 +41,11 @@ def machine(folder: Path, start: int, *, downloaded: int = 0, damaged: bool = Fa
     folder.mkdir()
     (folder / "log.txt").write_text(f"1.000 rank0 starts after step {start}\n")
     if downloaded:
-        checkpoints = CheckpointFolder(path=folder / "checkpoints", keep=2, keep_best=False)
+        checkpoints = CheckpointFolder(path=folder / "checkpoints", keep=2)
         part = checkpoints.part(downloaded)
         part.mkdir(parents=True)
         (part / "state").write_bytes(b"weights")
-        checkpoints.commit(downloaded, None, [checksum_file(part / "state")])
+        checkpoints.commit(downloaded, [checksum_file(part / "state")])
         if damaged:
             (folder / f"checkpoints/step-{downloaded:06}/state").write_bytes(b"weightX")
     return {"out_dir": str(folder), "created_at": start, "verdict": "LOST", "cause": "lost"}

@@ -22,11 +22,12 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
-from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
+from vastrun.contract.checkpoint_folder import checksum_file
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
+from vastrun.trainer.checkpoints.scored_folder import ScoredFolder
 from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks, broadcast_object
 from vastrun.trainer.errors import ConfigError, SaveError
@@ -46,7 +47,7 @@ class Checkpointer:
     copied to and from it.
     """
 
-    def __init__(self, folder: CheckpointFolder, ranks: Ranks, *, sharded: bool) -> None:
+    def __init__(self, folder: ScoredFolder, ranks: Ranks, *, sharded: bool) -> None:
         self._folder = folder
         self._disk = find_disk(folder.path, ranks)
         self._first = ranks.rank.is_first

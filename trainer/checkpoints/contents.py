@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from vastrun.contract.checkpoint_folder import CheckpointScore
+from vastrun.trainer.checkpoints.scored_folder import CheckpointScore
 
 STATE = "state.json"
 METADATA = ".metadata"

@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from vastrun.contract.checkpoint_folder import (
-    CheckpointFolder,
     DamagedError,
     name_of,
     newest_first,
@@ -29,6 +28,7 @@ from vastrun.contract.checkpoint_folder import (
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors, state_of
+from vastrun.trainer.checkpoints.scored_folder import best_of
 from vastrun.trainer.models.weights import complex_tensors
 
 _READ_ERRORS = (DamagedError, CheckpointException, pickle.UnpicklingError, OSError, ValueError, RuntimeError)
@@ -112,7 +112,7 @@ def _resolve(checkpoints: Path, selected: str) -> Path:
             except DamagedError as error:
                 faults.append(str(error))
         raise DamagedError("; ".join(faults) or f"there is no checkpoint in {checkpoints}")
-    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if selected == "best" else None
+    best = best_of(checkpoints) if selected == "best" else None
     if selected == "best" and best is None:
         raise DamagedError(f"{checkpoints} has no best checkpoint: the job sets keep_best")
     chosen = checkpoints / (best.path if best else name_of(int(selected)))

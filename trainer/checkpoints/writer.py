@@ -24,10 +24,11 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
+from vastrun.contract.checkpoint_folder import checksum_file
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints.contents import METADATA, STATE, TrainerState
+from vastrun.trainer.checkpoints.scored_folder import ScoredFolder
 from vastrun.trainer.distributed.group import local
 
 
@@ -45,7 +46,7 @@ class CheckpointWriter(FileSystemWriter):
     Without `commits`, the caller copies the files of other ranks, which `files_of` lists, and then commits.
     """
 
-    def __init__(self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True) -> None:
+    def __init__(self, folder: ScoredFolder, state: TrainerState, *, commits: bool = True) -> None:
         # The copies are in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _ChecksumFiles()
@@ -91,7 +92,7 @@ class CheckpointWriter(FileSystemWriter):
     def _commit(self) -> None:
         files = [file for files in self.files_of.values() for file in files]
         files += [checksum_file(Path(self.path) / name) for name in (METADATA, STATE)]
-        self._folder.commit(self._state.step, self._state.score, files)
+        self._folder.commit(self._state.step, files, self._state.score)
 
 
 class Planner(DefaultSavePlanner):

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.trainer import data, stages, user_code
-from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder
+from vastrun.trainer.checkpoints import Checkpointer, ScoredFolder
 from vastrun.trainer.data import Source, Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
@@ -78,7 +78,7 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
     for task in tasks:
         task.place(ranks.device)
     stage = stage or CurrentStage.only(config)
-    folder = CheckpointFolder(
+    folder = ScoredFolder(
         path=box / layout.CHECKPOINTS,
         keep=config.keep_checkpoints,
         keep_best=config.keep_best,

@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of
+from vastrun.contract.checkpoint_folder import name_of
 from vastrun.contract.records import read_as
 from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints.contents import EMA, MODEL
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, found_at, load_tensors, newest_intact
+from vastrun.trainer.checkpoints.scored_folder import best_of
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema
@@ -95,5 +96,5 @@ def _find_checkpoint(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoi
 def _name_of(checkpoints: Path, which: str) -> str:
     if which != "best":
         return name_of(int(which))
-    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best()
+    best = best_of(checkpoints)
     return best.path if best else "the best"

@@ -11,17 +11,16 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, BinaryIO
 
 from vastrun.contract.outcome import FileChecksum
-from vastrun.contract.records import MaxLength, Pattern, Range, read_json, read_small, write_json
+from vastrun.contract.records import MaxLength, Range, read_json, read_small, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
-BEST = "best.json"
 STATE = "state.json"
 FILES = "files"
 """Folder of a snapshot with the files, by their paths relative to the box."""
@@ -42,24 +41,6 @@ class Manifest:
 
     step: int
     files: Annotated[tuple[FileChecksum, ...], MaxLength(_MAX_ENTRIES)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointScore:
-    """The score of a checkpoint; lower is better."""
-
-    by: str
-    """Name of the metric."""
-    value: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestCheckpoint(CheckpointScore):
-    """The content of `best.json`."""
-
-    step: int
-    path: Annotated[str, Pattern(r"step-\d{6,}")]
-    """The checkpoint's folder, relative to the folder of `best.json`; `latest.json` has the same field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +81,8 @@ class CheckpointFolder:
     path: Path
     keep: int
     """Number of the newest checkpoints to keep."""
-    keep_best: bool
-    """Keep the best checkpoint, too."""
     keep_steps: frozenset[int] = frozenset()
     """Steps whose checkpoints are kept, too: the ends of stages."""
-    first_step: int = 0
-    """Step after which the current stage began: scores of checkpoints up to it are not comparable."""
 
     def part(self, step: int) -> Path:
         """Return the folder in which the checkpoint of `step` is written."""
@@ -116,11 +93,15 @@ class CheckpointFolder:
         for part in self.path.glob(".*.part"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
-    def commit(self, step: int, score: CheckpointScore | None, files: list[FileChecksum]) -> None:
+    def commit(self, step: int, files: list[FileChecksum]) -> None:
         """Make the part of `step`, with these files, the newest checkpoint; remove old checkpoints.
 
         An OSError, for instance of a full disk, leaves the existing checkpoints unchanged.
         """
+        self._prune(self._make_newest(step, files))
+
+    def _make_newest(self, step: int, files: list[FileChecksum]) -> str:
+        """Make the part of `step` the newest checkpoint, and return its name."""
         part, final = self.part(step), self.path / name_of(step)
         for file in files:
             # Missing when a rank wrote it to another disk: stat() raises.
@@ -135,9 +116,7 @@ class CheckpointFolder:
         part.rename(final)
         _sync(self.path)
         write_json(self.path / LATEST, {"step": step, "path": final.name})
-        if self.keep_best and score is not None and self._is_best(score):
-            write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(score)})
-        self._prune(final.name)
+        return final.name
 
     def remove_damaged(self, step: int) -> None:
         """Remove the damaged checkpoint of `step`. `latest.json` then names the newest intact one."""
@@ -153,25 +132,11 @@ class CheckpointFolder:
         """Remove the part of `step`, to free space on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
 
-    def best(self) -> BestCheckpoint | None:
-        """Return the best of the existing checkpoints; None when there is none."""
-        try:
-            best = read_json(BestCheckpoint, (self.path / BEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return best if (self.path / best.path / MANIFEST).is_file() else None
-
-    def _is_best(self, score: CheckpointScore) -> bool:
-        """Tell whether a score beats the best one. A best score of another metric is replaced."""
-        best = self.best()
-        is_comparable = best is not None and score.by == best.by and best.step > self.first_step
-        return best is None or not is_comparable or score.value < best.value
-
-    def _prune(self, committed: str) -> None:
-        best, found = self.best() if self.keep_best else None, newest_first(self.path)
-        known = {committed, *map(name_of, self.keep_steps)}
+    def _prune(self, committed: str, *others: str) -> None:
+        """Remove all but the newest, those of the steps to keep, and the others of these names."""
+        found, known = newest_first(self.path), {committed, *map(name_of, self.keep_steps)}
         whole = (path.name for path in found if path.name in known or _has_expected_sizes(path))
-        keep = {*known, *islice(whole, self.keep)} | ({best.path} if best else set())
+        keep = {*known, *islice(whole, self.keep), *others}
         for path in found:
             if path.name not in keep:
                 self._remove(path)

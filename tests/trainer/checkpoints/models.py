@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
+from vastrun.trainer.checkpoints import Checkpointer, ScoredFolder, TrainerState, tensors_of
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema
 
@@ -27,7 +27,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.inner.parameters(), fused=True)
         self.ema = Ema(self.inner, 0.9)
         self.folder = folder
-        kept = CheckpointFolder(path=folder, keep=2, keep_best=True)
+        kept = ScoredFolder(path=folder, keep=2, keep_best=True)
         self.checkpoints = Checkpointer(kept, ranks, sharded=strategy == "fsdp2")
         self.step = 0
 

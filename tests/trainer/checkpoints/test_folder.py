@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract import checkpoint_folder
+from vastrun.trainer.checkpoints.scored_folder import CheckpointScore, ScoredFolder, best_of
 
 
-def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> checkpoint_folder.CheckpointFolder:
-    return checkpoint_folder.CheckpointFolder(path=path, keep=keep, keep_best=keep_best)
+def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> ScoredFolder:
+    return ScoredFolder(path=path, keep=keep, keep_best=keep_best)
 
 
-def commit(folder: checkpoint_folder.CheckpointFolder, step: int, loss: float | None = None) -> Path:
+def commit(folder: ScoredFolder, step: int, loss: float | None = None) -> Path:
     part = folder.part(step)
     part.mkdir(parents=True)
     for name in ("__0_0.distcp", "__1_0.distcp"):
         (part / name).write_text(f"{name} of step {step}")
-    score = None if loss is None else checkpoint_folder.CheckpointScore(by="loss", value=loss)
-    folder.commit(step, score, [checkpoint_folder.checksum_file(path) for path in sorted(part.iterdir())])
+    score = None if loss is None else CheckpointScore(by="loss", value=loss)
+    folder.commit(step, [checkpoint_folder.checksum_file(path) for path in sorted(part.iterdir())], score)
     return checkpoint_folder.newest_first(folder.path)[0]
 
 
@@ -82,7 +83,7 @@ def test_a_run_that_began_again_before_damaged_checkpoints_replaces_them(tmp_pat
         (commit(folder, step, loss) / "__0_0.distcp").write_text("torn")
     assert checkpoint_folder.verify(commit(folder, 20, 0.3)).step == 20
     assert names(tmp_path) == ["best.json", "latest.json", "step-000020"]
-    best = folder.best()
+    best = best_of(folder.path)
     assert best is not None
     assert (best.step, best.value) == (20, 0.3)
 
@@ -131,7 +132,7 @@ def test_a_file_that_is_not_on_this_disk_makes_no_checkpoint(tmp_path: Path) -> 
     written = checkpoint_folder.checksum_file(part / "a")
     (part / "a").unlink()
     with pytest.raises(OSError, match="a"):
-        folder.commit(5, None, [written])
+        folder.commit(5, [written])
     assert checkpoint_folder.newest_first(tmp_path) == []
 
 
