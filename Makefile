@@ -57,7 +57,7 @@ newest: $(STAMPS)/dev ## Try the launcher with the newest versions of its depend
 torch: ## Try the trainer with another TORCH (the newest, or such as 2.11.0), without the launcher's packages and W&B
 	@PYTHON=$(PYTHON) PART=$(PART) CHECKS="$(CHECKS)" WORKERS=$(WORKERS) MINUTES=$(MINUTES) tests/torch.sh $(TORCH)
 
-versions: $(STAMPS)/trainer ## Try a program of one's own (`command:`) with other versions of torch and Python: PAIRS="2.4.1:3.10 none:3.9"
+versions: $(STAMPS)/trainer ## Try a program of one's own (`command:`) with other versions of torch and Python: PAIRS="2.4.1:3.10 none:3.10"
 	@tests/versions.sh
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher

@@ -27,8 +27,8 @@ from benchmarks import race
 from benchmarks.machine import commit, processor
 from benchmarks.race import Candidate, Errors, Racer, errors, search
 from benchmarks.rivals import ALL, BY_HAND, REAL, SHARED, SOLVED, SPACES, TASKS, Sets, candidates, load
-from vastrun.contract.scores import FLOORS
 from vastrun.trainer.evaluation import predictors
+from vastrun.trainer.job.scores import FLOORS
 
 ROOT = Path(__file__).parents[1]
 CELLS = ROOT / "docs" / "assets" / "equal-time.jsonl"

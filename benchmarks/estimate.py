@@ -191,8 +191,7 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     from vastrun.contract.job import Job
     from vastrun.contract.program import ProgramSpec
     from vastrun.trainer.distributed.group import Ranks
-    from vastrun.trainer.distributed.heartbeat import Heartbeat
-    from vastrun.trainer.distributed.rank import Rank
+    from vastrun.trainer.distributed.rank import Heartbeat, Rank
 
     world_size, box = RANKS[config.strategy], Path(folder)
     store = torch_dist.FileStore(f"{folder}/store", world_size)

@@ -16,12 +16,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vastrun.contract.secrets import secrets_among
 from vastrun.launcher.batch.shared import ThreadWakeSignal, WakeSignal
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
+from vastrun.launcher.core.secrets import secrets_among
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.guard import GuardThread, InterruptibleClock
 from vastrun.launcher.ledger.presence import Presence

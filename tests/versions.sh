@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tries a program of a user's own (`command:`) with pairs of torch and Python on the machine: 20 steps of DDP on two ranks,
 # or without torch 20 steps of nothing, of which the last 10 are done after a restart from its checkpoint.
-# In: PAIRS such as "2.4.1:3.10 none:3.9" (those below); .venv; interpreters of the system, on PATH, or of pyenv; the network
+# In: PAIRS such as "2.4.1:3.10 none:3.10" (those below); .venv; interpreters of the system, on PATH, or of pyenv; the network
 # the first time. Out: a line for each pair; exit 0 when all succeed. What was printed is in build/versions/. Environments
 # stay in .venv-torch-VERSION-pySERIES, of 5 GB each: the second time is quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/interpreter.sh
-read -ra pairs <<<"${PAIRS:-none:3.9 none:3.10 2.1.2:3.9 2.4.1:3.10 2.6.0:3.12 2.9.1:3.13 2.11.0:3.12 newest:3.13}"
+read -ra pairs <<<"${PAIRS:-none:3.10 2.1.2:3.10 2.4.1:3.10 2.6.0:3.12 2.9.1:3.13 2.11.0:3.12 newest:3.13}"
 
 # Makes the environment $1 with the interpreter $2 and the torch $3, unless it is there.
 make_environment() {

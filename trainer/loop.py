@@ -13,8 +13,7 @@ from vastrun.contract.records import write_json
 from vastrun.trainer.checks import check_start, check_step
 from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import StopVote, join
-from vastrun.trainer.distributed.heartbeat import Heartbeat
-from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.rank import Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result
 from vastrun.trainer.engine.resume import resume_session

@@ -11,8 +11,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.stages import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
-from vastrun.trainer.distributed.heartbeat import Heartbeat
-from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.rank import Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import config_of
 

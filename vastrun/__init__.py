@@ -42,7 +42,7 @@ Activity = Literal["step", "data", "compile", "forward", "backward", "optimizer"
 """Activity of a rank. Compiling, evaluating and saving have longer time limits than a step."""
 
 _HEARTBEAT_BYTES = 64
-"""Bytes of a heartbeat, as in `contract/heartbeat.py`, which this module does not import."""
+"""Bytes of a heartbeat, as in `contract/reports.py`, which this module does not import."""
 
 
 def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vastrun.contract.data_files import DataReceipt, SentFile, contents_of, list_text
+from vastrun.contract.data_files import DataReceipt, SentFile, contents_of
 from vastrun.contract.records import write_json
 from vastrun.launcher.bundle.checkout import MACOS_METADATA
 from vastrun.launcher.bundle.credentials import holds_credentials
@@ -167,6 +167,11 @@ def sized(spec: JobSpec) -> JobSpec:
 
 def _root(entry: DataFile) -> Path:
     return Path(os.path.realpath(os.path.expanduser(entry.path or "")))  # noqa: PTH111
+
+
+def list_text(files: Iterable[SentFile]) -> str:
+    """Return the list of the files as the machine reads it, a line for each."""
+    return "".join(f"{json.dumps(vars(file))}\n" for file in files)
 
 
 def _digest(files: Iterable[SentFile]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from vastrun.contract.scores import score_lines
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
@@ -194,6 +193,7 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
     """Write the summary at the end of `launch`."""
     row, ends_at = found.row, found.lease_ends_at
     run, cost = row.run, cost_text(row, f" at {usd(row.usd_per_hour)}/h{on_machines(row)}")
+    scores = program_of(read_job(run.spec_json)).score_lines(found.scores)
     if len(attempts) > 1:
         cost += f"; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"
     return facts(
@@ -201,8 +201,8 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
             ("run", f"{run.id} ({run.job})"),
             ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(row)),
             ("proofs", proof_lines(run.proofs)),
-            ("stages", stage_lines(found.stages, run.id)),
-            ("score", "\n".join(part for line in score_lines(found.scores) for part in line.split("; "))),
+            ("stages", stage_lines(found.stages, run)),
+            ("score", "\n".join(part for line in scores for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", cost),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from vastrun.contract import layout
 from vastrun.contract.errors import how_many
 from vastrun.contract.gpus import PEAKS
-from vastrun.contract.scores import score_lines
+from vastrun.contract.program_kind import Program
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import PATH, job_argument, json_option, set_option
@@ -31,7 +32,7 @@ from vastrun.launcher.commands.rehearse import (
     rehearsal_folder,
     select_steps,
 )
-from vastrun.launcher.config import dump_job
+from vastrun.launcher.config import dump_job, program_of
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Origin, Phase, Run, StepEnd, Verdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.gpus import nearest_names
@@ -160,7 +161,7 @@ def command(
         written=written,
         next=advice,
     )
-    show(shown, rehearsal_text(shown, listing), as_json=as_json)
+    show(shown, rehearsal_text(shown, program_of(spec), listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
         note(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1")
     exit_with(_exit_code(performed))
@@ -312,7 +313,7 @@ class RehearsalDocument(Document):
     """Next step to take; null without a verdict, and where the log says it."""
 
 
-def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> str:
+def rehearsal_text(shown: RehearsalDocument, program: Program[Any], listing: Listing | None = None) -> str:
     """Write a line for each step, the fit on GPUs, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
     parts = [
@@ -325,7 +326,7 @@ def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> 
         pairs = [
             ("verdict", verdict),
             ("proofs", proof_lines(shown.assessment.proofs)),
-            ("score", "\n".join(score_lines(dict(shown.scores)))),
+            ("score", "\n".join(program.score_lines(shown.scores))),
             *pairs,
         ]
     files = []

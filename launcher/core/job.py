@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
-from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Auto, Count, Positive
 from vastrun.contract.records import Pattern
 
@@ -187,7 +187,7 @@ class DataFile:
         """Path in `$VASTRUN_DATA`."""
         if self.url is None:
             return PurePosixPath(self.path or "").name
-        return path_in_url(self.url) if self.path is None else self.path
+        return unquote(urlsplit(self.url).path.rpartition("/")[2]) if self.path is None else self.path
 
     @property
     def max_bytes(self) -> int:

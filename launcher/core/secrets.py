@@ -22,7 +22,6 @@ from vastrun.contract.secrets import (
     hide_forms,
     hide_in_command,
     is_secret_name,
-    secrets_among,
     secrets_in,
 )
 
@@ -32,6 +31,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _MIN_SECRET_CHARACTERS = 6
 """A shorter value would be found in words that are no secret."""
+
+
+def secrets_among(variables: Mapping[str, str]) -> list[str]:
+    """Return the values of those variables whose names say that they are secret."""
+    return [value for name, value in variables.items() if is_secret_name(name)]
 
 
 class Mask:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional, cast, get_args
 
-from vastrun.contract import layout, outcome
+from vastrun.contract import layout, outcome, reports
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
@@ -269,7 +269,7 @@ def _is_early(end: outcome.RankEnd) -> bool:
 def _read_end(box: Path, rank: int, process: RankProcess | None, *, training: bool) -> TimedRankEnd:
     code = process.exit_code if process else None
     at = (process.ended_at if process else None) or _UNKNOWN_TIME
-    own, beat = outcome.read_rank_record(box, rank), beat_of(box, rank)
+    own, beat = reports.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_of(code) if has_shell or (code or 0) < 0 else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.scores import common_loss_name
+from vastrun.contract.reports import common_loss_name
 from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
 from vastrun.onstart.supervision.curve_search import CurveSearch

@@ -26,8 +26,8 @@ from typing import NoReturn
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
-from vastrun.contract.outcome import read_rank_record
 from vastrun.contract.records import read_json, read_small, write_atomically
+from vastrun.contract.reports import read_rank_record
 from vastrun.contract.resume_command import RESUME, with_resume
 from vastrun.onstart.supervision.core_file import allow_core
 from vastrun.onstart.supervision.environment import wandb_variables

@@ -20,7 +20,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.job.config import TrainConfig
 
 if TYPE_CHECKING:

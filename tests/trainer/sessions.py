@@ -14,7 +14,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up

@@ -9,10 +9,10 @@ import pytest
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.scores import lowest_floor
 from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer import data
 from vastrun.trainer.job.config import config_of
+from vastrun.trainer.job.scores import lowest_floor
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.test_training import make_data
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
-from vastrun.contract.heartbeat import read_beat
 from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.reports import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import read_beat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.reports import read_beat
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import verify
 from vastrun.trainer.job.config import config_of

@@ -7,7 +7,7 @@ import pytest
 
 from vastrun import beat
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import read_beat
+from vastrun.contract.reports import read_beat
 
 
 @pytest.fixture

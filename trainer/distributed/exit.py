@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
+from vastrun.contract.outcome import REASONS, Reason
 from vastrun.contract.records import write_json
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.contract.reports import RankRecord, rank_record_path
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.errors import (
     ConfigError,
     DataError,

@@ -14,7 +14,7 @@ from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks, reshard
-from vastrun.trainer.distributed.heartbeat import Activity
+from vastrun.trainer.distributed.rank import Activity
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import describe_guarantee, describe_run, device_name
 from vastrun.trainer.engine.ema import Ema

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import local
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.engine.optimiser import set_learning_rate
 from vastrun.trainer.engine.session import Session
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data.samples import rows_at_once
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
@@ -15,6 +14,7 @@ from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedMode
 from vastrun.trainer.evaluation.predictors import compute_prior
 from vastrun.trainer.evaluation.rollouts import roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
+from vastrun.trainer.job.scores import flatten_scores
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages.sampled import SampledOperator
 

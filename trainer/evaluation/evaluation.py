@@ -8,7 +8,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
@@ -19,6 +18,7 @@ from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+from vastrun.trainer.job.scores import flatten_scores
 from vastrun.trainer.loading.training_set import MAX_PARAMETERS, SeenConditions, count_seen_conditions
 from vastrun.trainer.models.operator import Operator
 

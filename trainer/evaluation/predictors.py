@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
 from vastrun.trainer.evaluation.learned_baselines import find_neighbours, fit_baseline
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.scores import FLOORS
 from vastrun.trainer.loading.training_set import parameters_of
 from vastrun.trainer.models.linear_map import LinearMap
 from vastrun.trainer.models.modes import resampling

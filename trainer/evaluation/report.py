@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract.records import write_atomically, write_json
-from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation import comparison
@@ -17,6 +16,7 @@ from vastrun.trainer.evaluation.comparison import StageComparison
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel, evaluate, final_scores
 from vastrun.trainer.evaluation.predictors import LABELS
 from vastrun.trainer.evaluation.scores import Scores
+from vastrun.trainer.job.scores import score_lines
 
 SCORES, REPORT = "scores.json", "report.md"
 _MAX_DRAWING_RANKS = 4

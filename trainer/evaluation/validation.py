@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
@@ -20,6 +19,7 @@ from vastrun.trainer.evaluation.predictors import applicable_predictors, compute
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.scores import FLOORS, flatten_scores
 from vastrun.trainer.loading.training_set import read_frames, spaced
 from vastrun.trainer.models.spectral_operator import SpectralOperator
 

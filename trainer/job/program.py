@@ -13,6 +13,7 @@ from vastrun.contract.workload import Workloads
 from vastrun.trainer.job.config import TrainConfig, default_model
 from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.data_config import PARAMETERS
+from vastrun.trainer.job.scores import score_lines
 from vastrun.trainer.job.stage_config import GateConfig
 from vastrun.trainer.job.workload import SAME_WORK, WorkloadQuery, same_work, strategy_for, work_done
 
@@ -226,6 +227,10 @@ class TrainProgram(Program[TrainConfig]):
                 passed = ", its gate passed" if self.config.of_stage(span.name).gate != GateConfig() else ""
                 holds = end.steps_done == span.steps
                 yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
+
+    def score_lines(self, scores: Mapping[str, float]) -> list[str]:
+        """Format the score of each task with its floor."""
+        return score_lines(scores)
 
     @property
     def summary(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from vastrun.contract.limits import Count, Ge, Gt, Le
-from vastrun.contract.scores import lowest_floor, scores_by_task
+from vastrun.trainer.job.scores import lowest_floor, scores_by_task
 
 StageName = Literal["operator", "refine", "distill", "steady"]
 

@@ -15,9 +15,10 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
-from vastrun.contract.scores import TASK_LOSS_PREFIX, score_lines
+from vastrun.contract.reports import TASK_LOSS_PREFIX
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.scores import score_lines
 from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker
 from vastrun.trainer.telemetry.tracker import Tracker
 

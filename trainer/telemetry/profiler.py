@@ -18,8 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from vastrun.contract import layout
 from vastrun.contract.records import write_atomically
 from vastrun.trainer.distributed.exit import is_out_of_memory
-from vastrun.trainer.distributed.heartbeat import Activity, Heartbeat
-from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.rank import Activity, Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import TrainConfig
 

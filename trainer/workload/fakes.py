@@ -19,8 +19,7 @@ from vastrun.trainer.checkpoints import Checkpointer
 from vastrun.trainer.data.problem import DataSizes
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.heartbeat import Activity, Heartbeat
-from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.rank import Activity, Heartbeat, Rank
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.job.data_config import DataConfig, Keep
 from vastrun.trainer.models.latent_operator import HeadNorm

@@ -5,13 +5,12 @@ Standard library only.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 Blame = Literal["job", "server", "disk", "host"]
 """`job`: its URL, checksum or credentials, wrong on any machine. `server`: the one that has the file."""
@@ -74,11 +73,6 @@ class DataReceipt:
     """A content that arrived with another checksum."""
 
 
-def list_text(files: Iterable[SentFile]) -> str:
-    """Return the list of the files as the machine reads it, a line for each."""
-    return "".join(f"{json.dumps(vars(file))}\n" for file in files)
-
-
 def contents_of(files: Iterable[SentFile]) -> list[list[SentFile]]:
     """Return the files by content, in their order, without links and empty files."""
     found: dict[str, list[SentFile]] = {}
@@ -86,11 +80,6 @@ def contents_of(files: Iterable[SentFile]) -> list[list[SentFile]]:
         if file.size and file.target is None:
             found.setdefault(file.sha256, []).append(file)
     return list(found.values())
-
-
-def path_in_url(url: str) -> str:
-    """Return the file name at the end of a URL; empty when it has none."""
-    return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
 def hub_address(url: str, endpoint: str = HUB_ENDPOINT) -> str:

@@ -16,10 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
-from vastrun.contract import layout
 from vastrun.contract.records import FileName, MaxLength, Pattern, Range, Text, read_json
 
 Reason = Literal[
@@ -366,31 +364,3 @@ class Outcome:
     def from_json(cls, text: str | bytes) -> Outcome:
         """Read an outcome from a file's text. Raises RecordError, a ValueError, when the text is not one."""
         return read_json(cls, text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankRecord:
-    """The record that a rank writes before it exits: `run/ranks/rank-N.json`."""
-
-    reason: Line | None = None
-    step: Step = 0
-    exit_code: ExitCode | None = None
-    asked: bool = False
-    """True when the rank itself received SIGTERM."""
-    exception: Line | None = None
-    """Type and message of its error in one line."""
-    traceback: Lines | None = None
-    at: EpochSeconds = 0.0
-
-
-def read_rank_record(box: Path, rank: int) -> RankRecord:
-    """Read the record of a rank; an empty record if it is missing or malformed."""
-    try:
-        return read_json(RankRecord, rank_record_path(box, rank).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return RankRecord()
-
-
-def rank_record_path(box: Path, rank: int) -> Path:
-    """Return the path of the record of a rank."""
-    return box / layout.RANKS / f"rank-{rank}.json"

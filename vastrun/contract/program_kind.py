@@ -150,6 +150,10 @@ class Program(Generic[Config]):
         """Yield the evidence for its success besides exit codes and downloads."""
         yield from ()
 
+    def score_lines(self, scores: Mapping[str, float]) -> list[str]:
+        """Format its scores at its end, or at that of a stage, in lines."""
+        return [", ".join(f"{name} {value:.4g}" for name, value in sorted(scores.items()))] if scores else []
+
     @property
     def summary(self) -> str:
         """Describe it in one line."""

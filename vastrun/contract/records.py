@@ -23,8 +23,8 @@ _MAX_INTEGER = 2**53
 _MAX_VALUES = 500_000
 """Maximum values in one text: an empty list takes two bytes in the text and 64 in memory."""
 _MAX_SHOWN_CHARS = 40
-_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
-"""`Union[A, B]`, and since Python 3.10 `A | B`."""
+_UNIONS = (typing.Union, types.UnionType)
+"""`Union[A, B]` and `A | B`."""
 
 _T = TypeVar("_T")
 Reader = Callable[[Any], Any]

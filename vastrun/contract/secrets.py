@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from urllib.parse import unquote, unquote_plus
 
 SECRET = "<secret>"
@@ -40,11 +40,6 @@ _ASSIGNED = re.compile(
 def is_secret_name(name: str) -> bool:
     """Return whether the name of a variable, or of a part of a query, says that its value is secret."""
     return _SECRET_NAME.search(name) is not None
-
-
-def secrets_among(variables: Mapping[str, str]) -> list[str]:
-    """Return the values of those variables whose names say that they are secret."""
-    return [value for name, value in variables.items() if is_secret_name(name)]
 
 
 def hide_forms(text: str) -> str:

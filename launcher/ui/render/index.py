@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vastrun.contract import layout
 from vastrun.contract.records import as_json
-from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.commands.queries import RunRow, with_cost
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.advice import advice_for
@@ -103,7 +102,8 @@ def _page(row: RunRow, contents: FolderContents, now: float) -> Iterator[str]:
 
 def _facts(row: RunRow, contents: FolderContents, now: float) -> str:
     run = row.run
-    scores = [short(one_line(line), _MAX_CHARACTERS) for line in score_lines(contents.scores)]
+    lines = program_of(read_job(run.spec_json)).score_lines(contents.scores)
+    scores = [short(one_line(line), _MAX_CHARACTERS) for line in lines]
     return facts(
         [
             ("job", short(one_line(run.job), _MAX_CHARACTERS)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from vastrun.contract.scores import TASK_LOSS_PREFIX
+from vastrun.contract.reports import TASK_LOSS_PREFIX
 from vastrun.launcher.core import Phase, Progress
 from vastrun.launcher.ui.render.amounts import duration, rough, usd
 from vastrun.launcher.ui.render.table import cells, short

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vastrun.contract.errors import how_many
-from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
@@ -125,28 +125,29 @@ def cause_line(run: Run) -> str:
     return ": ".join(filter(None, ("" if run.cause is None else WORDS[run.cause], run.detail)))
 
 
-def stage_lines(stages: Sequence[StageCost], run_id: str) -> str:
-    """Write a line for each stage of run `run_id`; empty where it has only one."""
+def stage_lines(stages: Sequence[StageCost], run: Run) -> str:
+    """Write a line for each stage of a run; empty where it has only one."""
     width = max((len(stage.name) for stage in stages), default=0)
-    return "\n".join(f"{stage.name:<{width}}  {_words(stage, run_id)}" for stage in stages)
+    return "\n".join(f"{stage.name:<{width}}  {_words(stage, run)}" for stage in stages)
 
 
-def _words(stage: StageCost, run_id: str) -> str:
+def _words(stage: StageCost, run: Run) -> str:
     parts = [
         f"{stage.steps_done} of {stage.steps_planned} steps",
         f"{duration(stage.seconds)}, {usd(stage.usd)}" if stage.seconds else "",
-        stage_result(stage, run_id),
+        stage_result(stage, run),
     ]
     return "  ".join(filter(None, parts))
 
 
-def stage_result(stage: StageCost, run_id: str) -> str:
-    """Write how a stage of run `run_id` ended, and its score; empty: it did not come to its end."""
+def stage_result(stage: StageCost, run: Run) -> str:
+    """Write how a stage of a run ended, and its score; empty: it did not come to its end."""
+    scores = program_of(read_job(run.spec_json)).score_lines(stage.scores) if stage.scores else []
     parts = [
-        f"done by {stage.run_id}" if stage.run_id not in (None, run_id) else "",
+        f"done by {stage.run_id}" if stage.run_id not in (None, run.id) else "",
         "MISSED its gate" if stage.missed else "",
         # Of several tasks the first: the rest is in the report.
-        next((line.partition("; ")[0] for line in score_lines(stage.scores or {})), ""),
+        next((line.partition("; ")[0] for line in scores), ""),
     ]
     return "  ".join(filter(None, parts))
 

@@ -34,7 +34,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
                 ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
-                ("stages", verdict.stage_lines(explanation.stages, run.id)),
+                ("stages", verdict.stage_lines(explanation.stages, run)),
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
                 ("machine", one_line(explanation.slow_machine) or verdict.silence_text(explanation.row)),
                 ("starts", _starts(outcome)),

@@ -10,7 +10,7 @@ from itertools import islice
 from statistics import fmean
 
 from vastrun.contract.errors import how_many
-from vastrun.contract.scores import TASK_LOSS_PREFIX
+from vastrun.contract.reports import TASK_LOSS_PREFIX
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note
 

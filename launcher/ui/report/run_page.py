@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from vastrun.contract.errors import how_many
-from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.report import RunReport, report_of
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
 from vastrun.launcher.decisions.comparison import chosen_values, job_values
@@ -96,7 +96,8 @@ def run_page(
 
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
-    cause, scores = shortened(cause_line(run)), score_lines(report.explanation.scores)
+    cause = shortened(cause_line(run))
+    scores = program_of(report.spec).score_lines(report.explanation.scores)
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
@@ -166,7 +167,7 @@ def _stages(report: RunReport) -> Html | str:
             f"{stage.steps_done} of {stage.steps_planned}",
             duration(stage.seconds),
             usd(stage.usd),
-            shortened(stage_result(stage, report.run.id)),
+            shortened(stage_result(stage, report.run)),
         )
         for stage in stages
     ]

@@ -21,7 +21,7 @@ from vastrun.contract.outcome import Outcome
 _BEATING = """
     import os, signal, sys, time
     from pathlib import Path
-    from vastrun.trainer.distributed.heartbeat import Heartbeat
+    from vastrun.trainer.distributed.rank import Heartbeat
 
     rank, heart = int(os.environ["RANK"]), Heartbeat.of_this_rank()
     outputs = Path(os.environ["VASTRUN_OUTPUTS"])

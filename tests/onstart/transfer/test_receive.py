@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract import layout
-from vastrun.contract.data_files import DataReceipt, SentFile, list_text
+from vastrun.contract.data_files import DataReceipt, SentFile
+from vastrun.launcher.bundle.local_data import list_text
 from vastrun.onstart.transfer.receive import Receiver
 from vastrun.onstart.transfer.sources import DataFileError
 

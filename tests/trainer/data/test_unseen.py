@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vastrun.contract.scores import score_lines
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import check
 from vastrun.trainer.distributed.group import Ranks
@@ -17,6 +16,7 @@ from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.scores import score_lines
 from vastrun.trainer.models import make
 
 RANGE = DataConfig(

@@ -22,7 +22,7 @@ import sys, time
 from vastrun.trainer.errors import DataError
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.errors import ConfigError
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 

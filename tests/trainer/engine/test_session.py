@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.evaluation import evaluate

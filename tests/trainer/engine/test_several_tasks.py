@@ -11,7 +11,7 @@ from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
 from vastrun.contract import layout
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.telemetry.metrics import MetricsPoint
 from vastrun.trainer.telemetry.reports import Readings, Reports

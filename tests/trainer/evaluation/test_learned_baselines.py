@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.evaluation.learned_baselines import fit_baseline
+from vastrun.trainer.job.scores import score_lines
 from vastrun.trainer.models.linear_map import LinearMap
 from vastrun.trainer.sampling.windows import Symmetry
 

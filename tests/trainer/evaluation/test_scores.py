@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
-from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
@@ -20,6 +19,7 @@ from vastrun.trainer.evaluation import Evaluation, evaluate, final_scores, repor
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.evaluation.scores import Scores
 from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.scores import score_lines
 from vastrun.trainer.models.operator import Scale
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, Box, together
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import read_beat
+from vastrun.contract.reports import read_beat
 from vastrun.onstart.supervision.processes import descendants
 
 pytestmark = pytest.mark.torch

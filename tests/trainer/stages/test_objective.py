@@ -13,7 +13,7 @@ from tests.trainer.conftest import together
 from vastrun.contract import layout
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Heartbeat
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.job.config import ModelConfig, ObjectiveConfig
 from vastrun.trainer.models.latent_operator import LatentOperator

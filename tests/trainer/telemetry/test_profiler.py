@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.heartbeat import read_beat
 from vastrun.contract.layout import PROFILES
-from vastrun.trainer.distributed.heartbeat import Heartbeat
-from vastrun.trainer.distributed.rank import Rank
+from vastrun.contract.reports import read_beat
+from vastrun.trainer.distributed.rank import Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import ProfileConfig, TrainConfig
 from vastrun.trainer.telemetry.profiler import (

@@ -1,4 +1,4 @@
-"""Trains 20 steps with DDP where there is torch; else it only counts them. For Python 3.9 and newer.
+"""Trains 20 steps with DDP where there is torch; else it only counts them. For Python 3.10 and newer.
 
 Its first start saves a checkpoint and dies halfway; the second one goes on from it.
 """

@@ -1,11 +1,7 @@
-"""Scores: flatten the scores of the final record and format each with its floor.
-
-Standard library only: the launcher imports it.
-"""
+"""Scores: flatten the scores of the final record and format each with its floor. No torch."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,10 +16,6 @@ FLOORS = {
     "solver_eighth": "our solver on an eighth of the points",
 }
 """Predictions without a network, each with its name in texts."""
-TASK_LOSS_PREFIX = "loss."
-"""Prefix of the name under which the metrics hold the mean loss of a task."""
-_LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
-_VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +112,3 @@ def _operator_part(scores: Mapping[str, float]) -> str:
     # A box may omit `stage_helps`: then the text makes no claim.
     helps = scores.get("stage_helps", 1.0)
     return f"; the operator alone has {alone:.4g}" + ("" if helps else ": no help")
-
-
-def common_loss_name(name: str) -> str | None:
-    """Return vastrun's name of a loss, where the name is a usual one of loggers; None for other names."""
-    plain = re.sub(r"[^a-z]+", "_", name.lower())
-    if _LOSS.fullmatch(plain):
-        return "loss"
-    return "validation_loss" if _VALIDATION_LOSS.fullmatch(plain) else None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vastrun.contract.scores import FLOORS, score_lines
+from vastrun.trainer.job.scores import FLOORS, score_lines
 
 NAMES = [f"{name}_nrmse" for name in ("rollout", "blind", "operator", *FLOORS)] + [
     "rollout_diverged",
