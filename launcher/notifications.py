@@ -21,10 +21,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
-from vastrun.launcher.core.addresses import APPRISE, check_address, shown_address
 from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
+from vastrun.launcher.core.secrets import APPRISE, check_address, shown_address
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.policy import DESTROY_TRIES

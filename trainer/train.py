@@ -9,7 +9,7 @@ import signal
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.stages import finished_steps
+from vastrun.contract.program import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.distributed.rank import Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal

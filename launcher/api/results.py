@@ -12,8 +12,8 @@ from vastrun.launcher.core import Cause, Cost, MachineState, Phase, Proof, Verdi
 from vastrun.launcher.core.batch import BatchProgress
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import install_command
+from vastrun.launcher.ui.render.amounts import table
 from vastrun.launcher.ui.render.batch_results import values_text
-from vastrun.launcher.ui.render.table import table
 
 
 @dataclass(frozen=True, kw_only=True)

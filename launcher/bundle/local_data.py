@@ -15,8 +15,7 @@ from pathlib import Path
 from vastrun.contract.data_files import DataReceipt, SentFile, contents_of
 from vastrun.contract.records import write_json
 from vastrun.launcher.bundle.checkout import MACOS_METADATA
-from vastrun.launcher.bundle.credentials import holds_credentials
-from vastrun.launcher.bundle.outgoing import OutgoingFile, outgoing_files, walk
+from vastrun.launcher.bundle.outgoing import OutgoingFile, holds_credentials, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import DataFile, JobSpec
 from vastrun.launcher.decisions.history import SpeedHistory

@@ -30,7 +30,7 @@ from vastrun.launcher.outputs.disk import disk_errors
 from vastrun.launcher.outputs.folder import TRANSCRIPT, GrowingFile, Outputs
 from vastrun.launcher.transcript import MAX_BYTES, row_of, to_jsonable
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.table import table
+from vastrun.launcher.ui.render.amounts import table
 
 _LOG_LINES = 300
 _CONTENTS: Mapping[str, str] = {

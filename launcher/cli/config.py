@@ -19,7 +19,7 @@ from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.batch import BudgetUse
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.table import table
+from vastrun.launcher.ui.render.amounts import table
 
 
 @click.group("config", invoke_without_command=True)

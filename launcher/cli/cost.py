@@ -28,8 +28,7 @@ from vastrun.launcher.cost.reconciliation import (
 from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render import costs
-from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.table import WIDTH, table
+from vastrun.launcher.ui.render.amounts import WIDTH, moment, table, usd_sum
 
 _NONE = "-"
 _NOT_EXPLAINED = "NOT EXPLAINED"

@@ -26,7 +26,7 @@ from vastrun.launcher.image.relock import (
     relock,
 )
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.table import short, table
+from vastrun.launcher.ui.render.amounts import short, table
 
 _DIGEST_CHARACTERS = 19
 """`sha256:` and enough of the hash to distinguish images."""

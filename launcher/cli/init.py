@@ -12,9 +12,9 @@ import click
 from vastrun.launcher.bundle.checkout import code_of
 from vastrun.launcher.cli.options import FILE
 from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.config.command import ProgramImports, imports_of, parse_program
 from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, kind_job, program_job
 from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
-from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
 from vastrun.launcher.config.program_kinds import all_kinds
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError

@@ -19,8 +19,7 @@ from vastrun.launcher.cli.output import note, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
-from vastrun.launcher.config.command import script_of
-from vastrun.launcher.config.program_imports import imports_of, parse_program
+from vastrun.launcher.config.command import imports_of, parse_program, script_of
 from vastrun.launcher.core import NOTHING, Offer, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -109,9 +108,13 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
-    from vastrun.launcher.bundle.checkout import code_tree, data_entry, secret_files  # slow to import
-    from vastrun.launcher.bundle.credentials import is_lfs_pointer
-    from vastrun.launcher.bundle.ignored_data import ignored_data
+    from vastrun.launcher.bundle.checkout import (  # slow to import
+        code_tree,
+        data_entry,
+        ignored_data,
+        secret_files,
+    )
+    from vastrun.launcher.bundle.outgoing import is_lfs_pointer
 
     withheld, pointers = list[str](), list[str]()
     if spec.code is not None:

@@ -31,10 +31,9 @@ from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
 from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, facts, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import PlanDocument, plan_text, upload_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
-from vastrun.launcher.ui.render.table import facts
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lines, stage_lines, verdict_line
 
 

@@ -43,10 +43,9 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.render.amounts import duration, rough, usd
+from vastrun.launcher.ui.render.amounts import duration, rough, short, table, usd
 from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
 from vastrun.launcher.ui.render.runs import RunDocument
-from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
 _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WHAT")

@@ -16,8 +16,7 @@ from vastrun.launcher.core import Phase, Run, errors
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.ui.render.amounts import usd
-from vastrun.launcher.ui.render.table import wrapped
+from vastrun.launcher.ui.render.amounts import usd, wrapped
 
 _MIN_WIDTH, _MAX_WIDTH = 60, 160
 _RUN = "launcher.run"

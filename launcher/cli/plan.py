@@ -24,9 +24,8 @@ from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import all_attempts_usd, within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.ui.render.amounts import usd
+from vastrun.launcher.ui.render.amounts import short, table, usd
 from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, plan_text
-from vastrun.launcher.ui.render.table import short, table
 
 _MAX_QUOTES = 8
 _BASES: Mapping[Basis, str] = {

@@ -46,9 +46,8 @@ from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import left_out_lines
+from vastrun.launcher.ui.render.amounts import facts, left_out_lines, table
 from vastrun.launcher.ui.render.fit import fit_text
-from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
 _HERE = "local"

@@ -21,8 +21,8 @@ from vastrun.launcher.ledger.run_ids import find_run, suggestion
 from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.document import Document
+from vastrun.launcher.ui.render.amounts import short, table
 from vastrun.launcher.ui.render.runs import ExplanationDocument
-from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, explanation_text
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vastrun.contract.program_kind import Program
-from vastrun.launcher.config.program_imports import ProgramImports
+from vastrun.launcher.config.command import ProgramImports
 
 SCHEMA_FILE = ".vastrun/job.schema.json"
 """Path of the schema in the first line, relative to the job file."""

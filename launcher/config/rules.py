@@ -13,10 +13,10 @@ from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.program_kinds import all_kinds, context_of, programs_of
 from vastrun.launcher.config.source import KeyPath
-from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import Checkpoints, JobSpec
 from vastrun.launcher.core.labels import tag_faults
+from vastrun.launcher.core.secrets import check_address
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vastrun.contract.outcome import StageEnd
-from vastrun.contract.stages import StageSpan
+from vastrun.contract.program import StageSpan
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Run
 

@@ -10,10 +10,9 @@ from vastrun.launcher.core import Cause, Instance, errors
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import gone_result, with_host_log
+from vastrun.launcher.flow.lease_expiry import gone_result, move_end, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.run_state import OK, PhaseResult, failed
-from vastrun.launcher.flow.scheduled_end import move_end
 from vastrun.launcher.gate import box_reader
 from vastrun.launcher.ports import ChecksIdentity
 

@@ -15,10 +15,10 @@ from vastrun.launcher.decisions.history import HOST_CAUSES, NOTHING_AVOIDED, Avo
 from vastrun.launcher.decisions.nodes import check_node_count, network_of, offers_on_one_network
 from vastrun.launcher.flow.boot import check_against_offer
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_expiry import schedule_end
 from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.flow.run_state import OK, PhaseResult
-from vastrun.launcher.flow.scheduled_end import schedule_end
 from vastrun.launcher.ports import Provider
 
 

@@ -15,12 +15,11 @@ from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import outputs_until
+from vastrun.launcher.flow.lease_expiry import cancel_end, outputs_until
 from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import OK, PhaseResult, RunStopped, failed
-from vastrun.launcher.flow.scheduled_end import cancel_end
 from vastrun.launcher.gate.box_reader import fetch_receipt
 
 _T = TypeVar("_T")

@@ -1,6 +1,7 @@
 """Caps: upper limits for all that a machine or a service sends, and the budget of one exchange.
 
-The sender is blamed for more. tests/launcher/gate/test_caps.py bounds the memory that each may cost.
+Bytes and items of HTTP responses count against it while they arrive. The sender is blamed for more.
+tests/launcher/gate/test_caps.py bounds the memory that each may cost.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vastrun.contract import layout
 from vastrun.launcher.core import boxes
 from vastrun.launcher.core.errors import BoxError
+
+if TYPE_CHECKING:
+    from requests import Response, Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,3 +257,36 @@ class ExchangeBudget:
     def is_late(self) -> bool:
         """True when no time is left. An exchange that can be continued later stops then."""
         return self._now() >= self._until
+
+
+def count_parts(chunks: Iterable[bytes], budget: ExchangeBudget) -> Iterator[bytes]:
+    """Yield the chunks of a JSON response after counting bytes, objects and lists. Raises its error."""
+    for chunk in budget.receive(chunks):
+        # A parsed object or list takes 60 bytes and more, but only two characters in the response.
+        budget.spend(items=chunk.count(b"{") + chunk.count(b"["))
+        yield chunk
+
+
+class _CountedBody:
+    """A urllib3 response body that counts its bytes and JSON containers against a budget."""
+
+    def __init__(self, raw: Any, budget: ExchangeBudget) -> None:
+        self._raw, self._budget = raw, budget
+
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
+        return count_parts(self._raw.stream(*arguments, **options), self._budget)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+def limit_responses(session: Session, budget: Callable[[], ExchangeBudget]) -> None:
+    """Count the session's responses against a budget: decompressed, redirects included.
+
+    `budget`: returns the budget of the current exchange; an error that it raises ends the read.
+    """
+
+    def count(response: Response, **_: Any) -> None:
+        response.raw = _CountedBody(response.raw, budget())
+
+    session.hooks["response"].append(count)

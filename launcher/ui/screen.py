@@ -12,10 +12,9 @@ from typing import Protocol, TextIO
 from vastrun.launcher.core import Event, Progress, Run
 from vastrun.launcher.gate.caps import LINE_CHARACTERS
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import WIDTH, duration, short, usd
 from vastrun.launcher.ui.render.loglines import parse_line, shown
 from vastrun.launcher.ui.render.runs import progress_text
-from vastrun.launcher.ui.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.resume_command import RESUME
+from vastrun.contract.program import RESUME
 from vastrun.onstart.nodes import LOOPBACK, interface_of
 from vastrun.onstart.supervision.restarts import Start
 

@@ -33,8 +33,8 @@ from vastrun.contract.outcome import (
     StartRecord,
     WandbRun,
 )
+from vastrun.contract.program import read_records
 from vastrun.contract.records import parse_json, read_as, write_json
-from vastrun.contract.stages import read_records
 from vastrun.onstart.logged_error import count_tracebacks, last_raised
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.diagnosis import Diagnosis

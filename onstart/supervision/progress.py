@@ -13,9 +13,9 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import IdleGpus
+from vastrun.contract.program import finished_steps
 from vastrun.contract.records import write_json
 from vastrun.contract.reports import Beat, read_beat
-from vastrun.contract.stages import finished_steps
 from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision.processes import innermost_program
 from vastrun.onstart.supervision.rank_process import RankProcess

@@ -26,9 +26,9 @@ from typing import NoReturn
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
+from vastrun.contract.program import RESUME, with_resume
 from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.reports import read_rank_record
-from vastrun.contract.resume_command import RESUME, with_resume
 from vastrun.onstart.supervision.core_file import allow_core
 from vastrun.onstart.supervision.environment import wandb_variables
 from vastrun.onstart.supervision.fork_server import ADDRESS, ForkedProgram

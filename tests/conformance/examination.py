@@ -37,8 +37,7 @@ from vastrun.launcher.providers.vast import VastProvider, account, transport
 from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.amounts import duration, facts, short, table, usd
 
 JOB = Path(__file__).with_name("job.yaml")
 MAX_RUN_S = 600.0

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from vastrun.contract import layout
+from vastrun.contract.program import StageRecord, StageSpan, read_records
 from vastrun.contract.records import RecordError, read_as, write_json
-from vastrun.contract.stages import StageRecord, StageSpan, read_records
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, newest_intact

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
+from vastrun.contract.program import StageSpan, spans_of
 from vastrun.contract.records import read_as
-from vastrun.contract.stages import StageSpan, spans_of
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 from vastrun.trainer.job.stage_config import GateConfig, Schedule, StageConfig, StageName
 

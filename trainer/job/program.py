@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vastrun.contract.outcome import Outcome
-from vastrun.contract.program import PrepareStep, ProgramSpec
+from vastrun.contract.program import PrepareStep, ProgramSpec, StageSpan
 from vastrun.contract.program_kind import JobContext, Program, ProgramFault, Proof
-from vastrun.contract.stages import StageSpan
 from vastrun.contract.workload import Workloads
 from vastrun.trainer.job.config import TrainConfig, default_model
 from vastrun.trainer.job.config_checks import training_faults

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from vastrun.contract.outcome import Outcome
-from vastrun.contract.program import PrepareStep, ProgramSpec
-from vastrun.contract.stages import StageSpan
+from vastrun.contract.program import PrepareStep, ProgramSpec, StageSpan
 from vastrun.contract.workload import Workloads
 
 Config = TypeVar("Config")

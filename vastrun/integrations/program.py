@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, SupportsFloat
 
+from vastrun.contract.program import RESUME
 from vastrun.contract.reports import common_loss_name
-from vastrun.contract.resume_command import RESUME
 
 STOPPED = 143
 """Exit code of a program that was asked to stop: 128 + SIGTERM."""

@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.caps import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget, limit_responses
 from vastrun.launcher.image.daemon import reason_of
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.docker.containers import Container, DockerHost
-from vastrun.launcher.providers.response_limits import limit_responses
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient

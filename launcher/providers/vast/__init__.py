@@ -20,11 +20,10 @@ from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, Sec
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
-from vastrun.launcher.providers.vast import boot, market, rental, transport
+from vastrun.launcher.providers.vast import instance_row, market, rental, transport
 from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.boot import OFFLINE_S, stop_error
-from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow
+from vastrun.launcher.providers.vast.instance_row import OFFLINE_S, DirectAddresses, InstanceRow, stop_error
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
@@ -196,7 +195,7 @@ class VastProvider:
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         # The most certain cause first: a machine that never starts needs no query of the account.
-        fault = boot.fault(row)
+        fault = instance_row.fault(row)
         if fault is not None:
             raise fault
         if row.is_stopped:
@@ -206,15 +205,15 @@ class VastProvider:
             raise ProviderError(text, cause=Cause.LOST)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
-        if not boot.may_be_reachable(row, self.clock.now()) or not addresses:
-            raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
+        if not instance_row.may_be_reachable(row, self.clock.now()) or not addresses:
+            raise UnreachableError(f"instance {row.id} is not up: {instance_row.progress(row)}")
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
         return self.api.log(instance_id, daemon_logs="true", tail="100", within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
-        return boot.cause_in(host_log)
+        return instance_row.cause_in(host_log)
 
     def destroy(self, instance_id: str) -> None:
         """Repeat the request until Vast accepts it or has no such instance."""

@@ -12,10 +12,9 @@ from urllib.error import HTTPError
 from urllib.request import Request
 
 from vastrun.contract.limited_http import NoRedirects, limited_opener
-from vastrun.launcher.core.addresses import is_private
 from vastrun.launcher.core.errors import AuthError, UsageError
-from vastrun.launcher.gate.caps import ExchangeBudget
-from vastrun.launcher.providers.response_limits import count_parts, limit_responses
+from vastrun.launcher.core.secrets import is_private
+from vastrun.launcher.gate.caps import ExchangeBudget, count_parts, limit_responses
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 

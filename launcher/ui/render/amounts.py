@@ -1,15 +1,20 @@
-"""Amounts: durations, dollars, times and sizes of left-out files as text."""
+"""Amounts as text, and tables and lists of facts that fit a terminal, aligned also with CJK and emoji."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Sequence
+from posixpath import commonprefix
+from textwrap import wrap
+from unicodedata import category, east_asian_width
 
 from vastrun.contract.errors import how_many
 from vastrun.launcher.core import LeftOutFiles
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd
+from vastrun.launcher.gate.text import one_line
 
 
 def duration(seconds: float) -> str:
@@ -75,3 +80,117 @@ def left_out_lines(left_out: LeftOutFiles) -> str:
     if left_out.count > len(shown):
         lines.append(f"{'':>{width}}  and {left_out.count - len(shown)} more")
     return "\n".join(lines)
+
+
+WIDTH = 80
+_GAP = "  "
+_NAME = re.compile(r"\S+(?: \S+)*? {2,}| *")
+"""Matches the name of a fact with the gap behind it, or an indentation."""
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    cut: Sequence[int] = (),
+    width: int | None = None,
+) -> str:
+    """Write a table with columns as wide as their widest cell; `right`: numbers of right-aligned columns.
+
+    If it exceeds `width`, cut the columns numbered in `cut`, one after the other; None: cut nothing.
+    """
+    lines = [list(header), *map(list, rows)]
+    widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
+    if width is not None:
+        # Never below the header's width; the first columns in `cut` matter least.
+        for column in cut:
+            over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+            minimum = min(widths[column], max(len(header[column]), 8))
+            widths[column] = max(minimum, widths[column] - max(0, over))
+    columns = map(_shortened, zip(*lines, strict=True), widths)
+    return "\n".join(_line(line, widths, right) for line in zip(*columns, strict=True))
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Write `name   value` lines; empty values are left out, further lines of a value are indented."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((cells(name) for name, _ in shown), default=0)
+    indent = "\n" + " " * width + _GAP
+    return "\n".join(f"{padded(name, width)}{_GAP}{value.replace(chr(10), indent)}" for name, value in shown)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break long lines at spaces; one with a command stays whole, to be copied."""
+    lines = list[str]()
+    for line in text.split("\n"):
+        indent = len(_NAME.match(line)[0])  # type: ignore[index]
+        if cells(line) <= width or "vastrun " in line or indent > width / 2:
+            lines.append(line)
+        else:
+            lines += wrap(
+                line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+            )
+    return "\n".join(lines)
+
+
+def cells(text: str) -> int:
+    """Return the columns of a text on a terminal: two for CJK and emoji, none for combining marks.
+
+    The terminal is never given a joiner, nor a selector of variants (gate/text.py).
+    """
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
+
+
+def short(text: str, width: int | None) -> str:
+    """Cut the text to `width` columns of a terminal; None: do not cut."""
+    if width is None or cells(text) <= width:
+        return text
+    start = text[: max(0, width - 1)]
+    while start and cells(start) > width - 1:
+        start = start[:-1]
+    return start + "…"
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Fill the text with spaces to `width` columns of a terminal; `right`: align it to the right."""
+    spaces = " " * (width - cells(text))
+    return spaces + text if right else text + spaces
+
+
+def _shortened(column: Sequence[str], width: int) -> list[str]:
+    """Cut the cells of a column; different cells that would look the same lose their start instead."""
+    by_text: dict[str, set[str]] = {}
+    for cell in column:
+        by_text.setdefault(short(cell, width), set()).add(cell)
+    shown = {text: text for text in column}
+    for text, different in by_text.items():
+        prefix = len(commonprefix(list(different))) if len(different) > 1 else 0
+        for cell in different:
+            # Show as much of the end as fits, but at least from where the cells differ.
+            start = min(prefix, len(cell) - width + 1)
+            shown[cell] = text if len(different) == 1 else short(f"…{cell[start:]}", width)
+    return [shown[cell] for cell in column]
+
+
+def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
+    columns = enumerate(zip(line, widths, strict=True))
+    return _GAP.join(padded(cell, width, right=n in right) for n, (cell, width) in columns).rstrip()
+
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Prefixes that spreadsheets take for a formula; some also accept the full-width forms."""
+
+
+def csv_cell(text: str) -> str:
+    """Return the text on one line, with a quote before a formula; numbers are unchanged."""
+    line = one_line(text)
+    if not line.lstrip().startswith(_FORMULAS):
+        return line
+    try:
+        float(line)
+    except ValueError:
+        return f"'{line}"
+    return line

@@ -19,7 +19,7 @@ from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, Batch
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, rough, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, facts, rough, table, usd, usd_sum
 from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
@@ -27,7 +27,6 @@ from vastrun.launcher.ui.render.batch_results import (
     values_text,
 )
 from vastrun.launcher.ui.render.plan import refusal_text
-from vastrun.launcher.ui.render.table import facts, table
 
 
 def plan_text(plan: BatchPlan) -> str:

@@ -10,8 +10,7 @@ from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
-from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
+from vastrun.launcher.ui.render.amounts import cells, csv_cell, duration, facts, table, usd, usd_sum
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""

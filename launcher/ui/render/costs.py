@@ -19,9 +19,8 @@ from vastrun.launcher.cost.statement import CostReport, Reconciliation, Unclaime
 from vastrun.launcher.decisions.history import HostRecord
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
+from vastrun.launcher.ui.render.amounts import csv_cell, table, usd_parts, usd_sum
 from vastrun.launcher.ui.render.runs import RunDocument
-from vastrun.launcher.ui.render.table import csv_cell, table
 
 _AMOUNTS = (
     *("runs", "finished", "hours", "gpu_hours", "gpu_usd", "storage_usd", "traffic_usd", "usd"),

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from vastrun.contract.workload import Workload
 from vastrun.launcher.decisions.workload import Fit, GpuFit, needed_gb
-from vastrun.launcher.ui.render.amounts import duration
-from vastrun.launcher.ui.render.table import facts, table
+from vastrun.launcher.ui.render.amounts import duration, facts, table
 
 _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", "OF PEAK")
 

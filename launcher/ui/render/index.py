@@ -18,10 +18,9 @@ from vastrun.launcher.outputs.folder import CODE_PATCH, CODE_RECORD, START_SCRIP
 from vastrun.launcher.outputs.index import FolderContents, contents_of, log_head
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.document import to_text
-from vastrun.launcher.ui.render.amounts import duration, moment
+from vastrun.launcher.ui.render.amounts import duration, facts, moment, short
 from vastrun.launcher.ui.render.loglines import machine_lines
 from vastrun.launcher.ui.render.runs import ResultFile, RunDocument, progress_of
-from vastrun.launcher.ui.render.table import facts, short
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, state_of, verdict_line
 
 README, RESULT = "README.md", "result.json"

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from vastrun.contract.reports import TASK_LOSS_PREFIX
 from vastrun.launcher.core import Phase, Progress
-from vastrun.launcher.ui.render.amounts import duration, rough, usd
-from vastrun.launcher.ui.render.table import cells, short
+from vastrun.launcher.ui.render.amounts import cells, duration, rough, short, usd
 
 Span = tuple[str, str]
 """Text with its style: bold, dim, done, now, or empty."""

@@ -30,9 +30,8 @@ from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
+from vastrun.launcher.ui.render.amounts import duration, facts, left_out_lines, table, usd
 from vastrun.launcher.ui.render.fit import windows_text
-from vastrun.launcher.ui.render.table import facts, table
 
 _MAX_OFFERS = 8
 _SORTED = "FINISH: the expected cost without the limits, by which offers are sorted."

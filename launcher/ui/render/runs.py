@@ -16,8 +16,7 @@ from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
-from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.amounts import duration, facts, moment, rough, short, table, usd
 from vastrun.launcher.ui.render.verdict import (
     cost_text,
     lease_line,

@@ -18,8 +18,7 @@ from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render import verdict
-from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
-from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.amounts import duration, facts, left_out_lines, moment, short, table
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

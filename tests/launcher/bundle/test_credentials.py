@@ -7,7 +7,7 @@ import pytest
 
 from tests.jobs import command_job
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
-from vastrun.launcher.bundle.credentials import is_lfs_pointer
+from vastrun.launcher.bundle.outgoing import is_lfs_pointer
 from vastrun.launcher.core.job import Code
 
 HELD = {

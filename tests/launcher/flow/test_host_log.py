@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import StorageError, UnexplainedError, Unreach
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.lease_expiry import MAX_HOST_LOG_WAIT_S
 from vastrun.launcher.ports import Abilities, Remote
-from vastrun.launcher.providers.vast import boot
+from vastrun.launcher.providers.vast import instance_row as boot
 
 MANIFEST = "docker: Error response from daemon: manifest unknown."
 

@@ -9,9 +9,9 @@ from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import JOB, Terminal
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core.addresses import check_address, shown_address
 from vastrun.launcher.core.errors import JobFileError, UsageError
 from vastrun.launcher.core.job import NotifyUrl
+from vastrun.launcher.core.secrets import check_address, shown_address
 from vastrun.launcher.notifications import Notification, NotificationKind, Sender
 from vastrun.launcher.ui.render.notifications import notification_document
 

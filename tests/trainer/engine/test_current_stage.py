@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.contract.stages import StageRecord, spans_of
+from vastrun.contract.program import StageRecord, spans_of
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.engine.current_stage import stage_to_train
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.resume_command import plain_name, with_resume
+from vastrun.contract.program import plain_name, with_resume
 
 
 @pytest.mark.parametrize(

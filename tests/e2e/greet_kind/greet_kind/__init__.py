@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 
 from vastrun.contract.limits import Count
 from vastrun.contract.outcome import Outcome
-from vastrun.contract.program import ProgramSpec
+from vastrun.contract.program import ProgramSpec, StageSpan, spans_of
 from vastrun.contract.program_kind import JobContext, Program, ProgramFault, Proof
-from vastrun.contract.stages import StageSpan, spans_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from tests.launcher.providers.vast.rows import DAY_S, NOW, instance, instance_ro
 from vastrun.launcher.core import Cause
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
-from vastrun.launcher.providers.vast import boot
-from vastrun.launcher.providers.vast.boot import stop_error
+from vastrun.launcher.providers.vast import instance_row as boot
+from vastrun.launcher.providers.vast.instance_row import stop_error
 
 LOADING = {"actual_status": "loading", "ports": None}
 DAEMON = "Error response from daemon:"

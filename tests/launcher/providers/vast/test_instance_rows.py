@@ -15,7 +15,8 @@ from tests.launcher.providers.vast.rows import NOW, instance, instance_row
 from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
-from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast import instance_row as boot
 from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, is_destroyed, rows_in
 
 

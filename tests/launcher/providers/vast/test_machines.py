@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, Un
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import charges_of
-from vastrun.launcher.providers.vast.boot import OFFLINE_S
+from vastrun.launcher.providers.vast.instance_row import OFFLINE_S
 from vastrun.testing.setup import LEASE
 
 

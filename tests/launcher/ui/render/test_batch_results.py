@@ -15,6 +15,7 @@ from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Meter, Phase, Run
 from vastrun.launcher.core.batch import BatchLimits, BatchObjective, BatchPoint, BatchSpec
+from vastrun.launcher.ui.render.amounts import csv_cell, table
 from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
@@ -22,7 +23,6 @@ from vastrun.launcher.ui.render.batch_results import (
     results_text,
     value_forms,
 )
-from vastrun.launcher.ui.render.table import csv_cell, table
 
 FOLDER = "/data/pdebench/2D/shallow-water/"
 POINTS = [

@@ -23,10 +23,9 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Cost, Phase, Proof, Run
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.gate.text import printable
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, facts, short, table, usd, wrapped
 from vastrun.launcher.ui.render.costs import costs_table
 from vastrun.launcher.ui.render.loglines import first_error, parse_line
-from vastrun.launcher.ui.render.table import facts, short, table, wrapped
 from vastrun.launcher.ui.render.verdict import verdict_line
 from vastrun.launcher.ui.render.why import explanation_text
 
