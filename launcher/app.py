@@ -21,11 +21,11 @@ from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
+from vastrun.launcher.core.labels import new_id
 from vastrun.launcher.core.secrets import secrets_among
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.guard import GuardThread, InterruptibleClock
 from vastrun.launcher.ledger.presence import Presence
-from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ledger.team_connection import TeamConnection, computer_name
 from vastrun.launcher.package_files import configs_dir
@@ -36,7 +36,7 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, PlainScreens, interrupts_on
 
 if TYPE_CHECKING:
-    from vastrun.launcher.bundle.code_store import CodeStore
+    from vastrun.launcher.bundle.archive import CodeStore
     from vastrun.launcher.bundle.local_data import LocalData
     from vastrun.launcher.bundle.secret_command import CommandSecrets
     from vastrun.launcher.bundle.shared_jobs import SharedJobs
@@ -229,7 +229,7 @@ class App:
         return replace(history, workloads=workloads, efficiency=efficiency_of(runs, estimator.known))
 
     def _inherited(self) -> dict[str, str]:
-        from vastrun.launcher.providers.local import inherited_environment
+        from vastrun.launcher.providers import inherited_environment
 
         return inherited_environment(self._environ)
 
@@ -265,7 +265,7 @@ class App:
 
     def codes(self) -> CodeStore:
         """Return what keeps the code of jobs as it was submitted."""
-        from vastrun.launcher.bundle.code_store import CodeStore
+        from vastrun.launcher.bundle.archive import CodeStore
 
         def needed() -> set[str]:
             """Digests of what open runs, batches, and ended runs with outputs may be shipped with again."""

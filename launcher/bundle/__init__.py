@@ -13,9 +13,8 @@ from typing import Any, Self
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt, SentFile, contents_of
-from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
+from vastrun.launcher.bundle.archive import Archive, CodeStore, changed_files, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code, secret_files
-from vastrun.launcher.bundle.code_store import CodeStore, changed_files
 from vastrun.launcher.bundle.local_data import LocalData, LocalFile, list_text, sent_files, sized
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets

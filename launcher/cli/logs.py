@@ -19,7 +19,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.tail import is_large, text_from_last
+from vastrun.launcher.outputs.store import is_large, text_from_last
 from vastrun.launcher.ui.document import keys_of
 from vastrun.launcher.ui.render import loglines
 from vastrun.launcher.ui.render.amounts import moment

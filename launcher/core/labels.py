@@ -1,7 +1,8 @@
-"""Labels of machines, with the id of a run and, on shared providers, of its ledger; slots; a job's tags."""
+"""Ids of runs, such as `calm-heron-3f1a`; labels of machines, with the ledger's id; slots; tags of a job."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,25 @@ _Words = Annotated[str, Text(300)]
 _ID = re.compile(
     r"(?P<name>[A-Za-z0-9][\w-]{0,99}\.[0-9a-f]{4})@(?P<holder>[A-Za-z0-9][\w-]{0,99})", re.ASCII
 )
+_ADJECTIVES = """
+    able amber apt bold brave brief bright brisk calm candid clear clever cool crisp deft eager early even
+    fair fast fine firm fleet fresh gentle glad golden grand green happy hardy honest ivory jolly keen kind
+    light lively loyal lucid mellow merry mild neat nimble noble plain proud quick quiet rapid ready royal
+    sharp silent silver sleek smart smooth snug solid spry steady still sunny swift tidy vivid warm wise witty
+"""
+
+_NOUNS = """
+    alder badger beaver birch bison brook canyon cedar comet coral crane creek dune eagle ember falcon fern
+    finch fjord fox gale glacier grove harbor hare hawk hazel heron ibis island jay kestrel lake lark lynx
+    maple marten meadow moose nebula oak ocean orca osprey otter owl panda pebble pine plover puffin quail
+    raven reef ridge river robin salmon sparrow spruce stork summit swan tern thrush tiger walnut whale willow
+"""
+
+
+def new_id(rng: random.Random) -> str:
+    """Draw a random id, one of some hundred million."""
+    adjective, noun = rng.choice(_ADJECTIVES.split()), rng.choice(_NOUNS.split())
+    return f"{adjective}-{noun}-{rng.randrange(1 << 16):04x}"
 
 
 def label_of(run_id: str, ledger: str) -> str:

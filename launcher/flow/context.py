@@ -13,7 +13,7 @@ from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run
 from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, SliceOverError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.traffic import TrafficMeasure
+from vastrun.launcher.decisions.offer_check import TrafficMeasure
 from vastrun.launcher.flow.machines import RunMachines
 from vastrun.launcher.flow.run_state import Detached, RunState, RunStopped, failed
 from vastrun.launcher.flow.services import Services

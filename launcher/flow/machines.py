@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from vastrun.launcher.core import Instance, Meter, Offer, Rental, Run, bills, errors
-from vastrun.launcher.decisions import policy, traffic
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.offer_check import TrafficMeasure, confirmed, counted, counter_fault
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
@@ -75,7 +76,7 @@ class RunMachines:
         """State of the machine in its provider's last list."""
         self._answered_at = state.run.meter.answered_at
         """Time at which the machine last answered."""
-        self.traffic = traffic.TrafficMeasure()
+        self.traffic = TrafficMeasure()
         self._is_counter_doubted = False
         self._reported_unreadable: set[str] = set()
         self._earlier_users: dict[str, str] = {}
@@ -182,10 +183,10 @@ class RunMachines:
         asked_at = self.seen_at = machine.asked_at or asked_at
         self._listed_as = one_line(machine.state)
         age_s = bills.rented_seconds(self._state.run, self._state.now())
-        if not self._is_counter_doubted and (fault := traffic.counter_fault(machine, self.traffic, age_s)):
+        if not self._is_counter_doubted and (fault := counter_fault(machine, self.traffic, age_s)):
             self._is_counter_doubted = True
             self._state.report(f"{fault}; vastrun counts its own transfers until the bill is settled")
-        machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
+        machine = counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
         if run == self._state.run:
             return
@@ -218,7 +219,7 @@ class RunMachines:
 
     def confirmed_run(self) -> Run:
         """Return the run as limits count it: without traffic that only the provider's counter claims."""
-        return traffic.confirmed(self._state.run, self.traffic)
+        return confirmed(self._state.run, self.traffic)
 
     def refresh_meter(self) -> None:
         """Update the meter by the machine's own row: the list may be older."""

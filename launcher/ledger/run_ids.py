@@ -1,9 +1,8 @@
-"""Run ids: readable names such as `calm-heron-3f1a`, and the search for a run by a shorter name."""
+"""Run ids: the search for a run by a shorter name."""
 
 from __future__ import annotations
 
 import difflib
-import random
 from collections.abc import Sequence
 
 from vastrun.launcher.core import Phase, Run
@@ -12,26 +11,6 @@ from vastrun.launcher.core.labels import leader_id
 from vastrun.launcher.ports import Ledger
 
 LAST = "last"
-
-_ADJECTIVES = """
-    able amber apt bold brave brief bright brisk calm candid clear clever cool crisp deft eager early even
-    fair fast fine firm fleet fresh gentle glad golden grand green happy hardy honest ivory jolly keen kind
-    light lively loyal lucid mellow merry mild neat nimble noble plain proud quick quiet rapid ready royal
-    sharp silent silver sleek smart smooth snug solid spry steady still sunny swift tidy vivid warm wise witty
-"""
-
-_NOUNS = """
-    alder badger beaver birch bison brook canyon cedar comet coral crane creek dune eagle ember falcon fern
-    finch fjord fox gale glacier grove harbor hare hawk hazel heron ibis island jay kestrel lake lark lynx
-    maple marten meadow moose nebula oak ocean orca osprey otter owl panda pebble pine plover puffin quail
-    raven reef ridge river robin salmon sparrow spruce stork summit swan tern thrush tiger walnut whale willow
-"""
-
-
-def new_id(rng: random.Random) -> str:
-    """Draw a random id, one of some hundred million."""
-    adjective, noun = rng.choice(_ADJECTIVES.split()), rng.choice(_NOUNS.split())
-    return f"{adjective}-{noun}-{rng.randrange(1 << 16):04x}"
 
 
 def find_run(ledger: Ledger, name: str) -> Run:

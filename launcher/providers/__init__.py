@@ -30,6 +30,14 @@ PROVIDERS: Mapping[str, str] = {
 }
 """Module and class of each built-in provider by name. To add one: a folder here, a line in this table, and
 one in `tests/contract/markets.py`. A plug-in cannot replace one of these."""
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("LD_LIBRARY_PATH", "CUDA_HOME"),
+)
+"""Variables that a box inherits; all others may hold secrets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +102,8 @@ def plugin_names() -> Sequence[str]:
 
     names = dict.fromkeys(plugin.name for plugin in installed_plugins())
     return tuple(name for name in names if name not in PROVIDERS)
+
+
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a box inherits from this computer's environment."""
+    return {name: environ[name] for name in _INHERITED if name in environ}

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TextIO
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Progress, Run
@@ -31,13 +30,6 @@ _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 """Codes for wrapping, which is off in a painted line: terminals differ in the width of some emoji."""
 _CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
-
-
-def supports_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
-    if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
-        return False
-    return size(stream)[1] >= 12 and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class LiveScreen(StreamScreen):

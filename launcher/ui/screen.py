@@ -54,6 +54,13 @@ def size(stream: OutputStream) -> tuple[int, int]:
     return WIDTH, 24
 
 
+def supports_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
+    if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
+        return False
+    return size(stream)[1] >= 12 and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
 class StreamScreen:
     """Shows a run on a stream. `began`: start of elapsed time, epoch seconds."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.ui.interrupts import Interrupts, say_on
 from vastrun.launcher.ui.question import HeldStream, ask_at
-from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, supports_live_view
 
 if TYPE_CHECKING:
     from vastrun.launcher.ui.live import Listed
@@ -47,17 +47,17 @@ class LiveScreens(PlainScreens):
         return StreamScreen(self._output, terminal, began=began, now=self._now)
 
     def of_run(self, began: float) -> StreamScreen:
+        if not supports_live_view(sys.stderr, self._environ):
+            return self.plain(began=began)
         from vastrun.launcher.ui import live
 
-        if not live.supports_live_view(sys.stderr, self._environ):
-            return self.plain(began=began)
         return live.LiveScreen(self._output, began=began, now=self._now, curve_of=downloaded_curves())
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:
+        if not supports_live_view(sys.stderr, self._environ):
+            return self.plain(began=began)
         from vastrun.launcher.ui import live
 
-        if not live.supports_live_view(sys.stderr, self._environ):
-            return self.plain(began=began)
         return live.ListScreen(self._output, listed, began=began, now=self._now)
 
 

@@ -24,8 +24,7 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import BoxError, HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
-from vastrun.launcher.decisions.offer_check import PYPI_FILE, BoxHardware
-from vastrun.launcher.decisions.traffic import GB
+from vastrun.launcher.decisions.offer_check import GB, PYPI_FILE, BoxHardware
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text

@@ -18,7 +18,7 @@ from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeUserRequests
 from tests.waiting import Watch
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.code_store import CodeStore
+from vastrun.launcher.bundle.archive import CodeStore
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Instance, Origin, RentalOrder, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success

@@ -25,9 +25,9 @@ from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.export import Exporter
 from vastrun.launcher.commands.rehearse import Rehearsal
 from vastrun.launcher.core import Instance, RentalOrder, UserRequest
+from vastrun.launcher.core.labels import new_id
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.presence import Presence
-from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.notifications import Sender
 from vastrun.launcher.outputs.store import FolderStore

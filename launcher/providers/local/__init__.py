@@ -21,22 +21,12 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.presence import is_locked
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Abilities, Clock, Remote
-from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers import ProviderContext, inherited_environment
 from vastrun.launcher.providers.hardware import CPU_ONLY, node_offers, read_hardware
 from vastrun.launcher.providers.local.remote import LocalRemote, box_error, missing_requirement
 
 _RECORD = "instance.json"
 _DESTROY_S = 120.0
-_INHERITED = (
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT"),
-    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("LD_LIBRARY_PATH", "CUDA_HOME"),
-)
-"""Variables that a box inherits; all others may hold secrets."""
-
-
 _LOOPBACK = "127.0.0.1"
 _PORTS_PER_RUN = 3
 _PORTS = range(20_000, 32_000, _PORTS_PER_RUN)
@@ -206,11 +196,6 @@ class LocalProvider:
             host=record["host"],
             rendezvous=str(record.get("rendezvous", "")),
         )
-
-
-def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a box inherits from this computer's environment."""
-    return {name: environ[name] for name in _INHERITED if name in environ}
 
 
 def _free_rendezvous() -> str:

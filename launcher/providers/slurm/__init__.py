@@ -16,8 +16,7 @@ from vastrun.launcher.core.market import ENDED, MachineEnd
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
-from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.local import inherited_environment
+from vastrun.launcher.providers import ProviderContext, inherited_environment
 from vastrun.launcher.providers.slurm.batch import REJECTED_HINT, JobOrder, end_of, wait_reason
 from vastrun.launcher.providers.slurm.commands import ORDERS, SlurmCommands, SlurmQueue, first_node_id
 from vastrun.launcher.providers.slurm.login_node import LoginNode, SlurmRemote

@@ -21,14 +21,13 @@ from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import instance_row, market, rental, transport
-from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
+from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess, MachineRows
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import OFFLINE_S, DirectAddresses, InstanceRow, stop_error
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
-from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from vastrun.launcher.providers.vast.scheduled_ends import ScheduledEnds
+from vastrun.launcher.providers.vast.rental import ScheduledEnds
 from vastrun.launcher.providers.vast.transport import SERVER, Send, VastAccount
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts

@@ -12,7 +12,7 @@ import pytest
 from tests.launcher.bundle.bundles import SPEC, git, job_with, run_of
 from vastrun.contract.records import RecordError
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.code_store import CodeStore
+from vastrun.launcher.bundle.archive import CodeStore
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret

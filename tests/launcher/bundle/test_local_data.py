@@ -13,7 +13,7 @@ from tests.launcher.bundle.bundles import git, run_of, shipped_code
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.code_store import CodeStore
+from vastrun.launcher.bundle.archive import CodeStore
 from vastrun.launcher.bundle.local_data import LocalData, sized
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, DataFile, JobSpec, Secret

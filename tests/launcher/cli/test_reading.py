@@ -17,7 +17,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, RankEnd, StartRecord
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.core import Cause, Driver, Phase, Run
-from vastrun.launcher.outputs.tail import LARGE_BYTES
+from vastrun.launcher.outputs.store import LARGE_BYTES
 from vastrun.launcher.ui.render.runs import runs_table
 from vastrun.launcher.ui.report.index_page import Index, PageQuery, index_page
 from vastrun.launcher.ui.report.page import Frame

@@ -10,7 +10,7 @@ from tests.launcher.bundle.bundles import code_of, git
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.app import App
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.code_store import CodeStore
+from vastrun.launcher.bundle.archive import CodeStore
 from vastrun.launcher.core import Bundle, Origin, Run
 from vastrun.launcher.core.job import JobSpec
 

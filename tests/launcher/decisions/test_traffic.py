@@ -6,7 +6,7 @@ import pytest
 
 from tests.launcher.decisions.test_policy import RENTED
 from vastrun.launcher.core import BoxStatus, ExtraRates, Instance, Meter
-from vastrun.launcher.decisions.traffic import GB, TrafficMeasure, confirmed, counted, counter_fault
+from vastrun.launcher.decisions.offer_check import GB, TrafficMeasure, confirmed, counted, counter_fault
 
 MACHINE = Instance(
     id="7",

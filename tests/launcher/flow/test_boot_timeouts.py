@@ -9,7 +9,7 @@ import pytest
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.flow.boot_timeouts import BootTimeouts
+from vastrun.launcher.flow.boot import BootTimeouts
 
 MACHINE = Instance(
     id="7",

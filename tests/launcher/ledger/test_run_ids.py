@@ -9,7 +9,8 @@ import pytest
 from tests.runs import a_run
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import NoSuchRunError
-from vastrun.launcher.ledger.run_ids import find_run, new_id
+from vastrun.launcher.core.labels import new_id
+from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 

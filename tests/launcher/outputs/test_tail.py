@@ -8,8 +8,7 @@ from tests.launcher.outputs.boxes import LINES, MemoryBox, box_with, files_in
 from vastrun.contract import layout
 from vastrun.launcher.core import Run
 from vastrun.launcher.outputs.folder import CHUNK
-from vastrun.launcher.outputs.store import FolderStore
-from vastrun.launcher.outputs.tail import LARGE_BYTES, is_large, text_from_last
+from vastrun.launcher.outputs.store import LARGE_BYTES, FolderStore, is_large, text_from_last
 
 MARK = " rank1 Traceback (most recent call last)"
 

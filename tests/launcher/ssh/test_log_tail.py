@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.outputs.folder import OVERLAP
-from vastrun.launcher.outputs.tail import log_tail
+from vastrun.launcher.outputs.store import log_tail
 from vastrun.launcher.ssh.remote import SshRemote
 
 LOG = "run.log"

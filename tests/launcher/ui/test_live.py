@@ -18,10 +18,10 @@ from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Event, Phase, Progress
 from vastrun.launcher.core.job import Limits
-from vastrun.launcher.ui import live
 from vastrun.launcher.ui.live import ListScreen, LiveScreen
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.live import LearningCurve, sparkline
+from vastrun.launcher.ui.screen import supports_live_view
 
 SPEC = replace(train_job(), limits=Limits(usd=5.0))
 RUN = a_run(spec_json=dump_job(SPEC), provider="vast", phase=Phase.TRAIN, phase_at=60.0, usd_per_hour=2.0)
@@ -283,13 +283,13 @@ def test_a_terminal_that_was_closed_ends_nothing(screen: Screen) -> None:
     ],
 )
 def test_it_is_only_for_watched_terminals(screen: Screen, environ: dict[str, str], wanted: bool) -> None:
-    assert live.supports_live_view(cast(TextIO, screen.terminal), environ) is wanted
-    assert not live.supports_live_view(io.StringIO(), environ)
+    assert supports_live_view(cast(TextIO, screen.terminal), environ) is wanted
+    assert not supports_live_view(io.StringIO(), environ)
 
 
 def test_a_terminal_without_room_gets_plain_lines() -> None:
     screen = Screen(rows=6)
-    assert not live.supports_live_view(cast(TextIO, screen.terminal), {"TERM": "xterm"})
+    assert not supports_live_view(cast(TextIO, screen.terminal), {"TERM": "xterm"})
     screen.terminal.close()
 
 

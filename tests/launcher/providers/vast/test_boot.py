@@ -9,7 +9,7 @@ import pytest
 from tests.launcher.providers.vast.rows import DAY_S, NOW, instance, instance_row
 from vastrun.launcher.core import Cause
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.flow.boot_timeouts import BootTimeouts
+from vastrun.launcher.flow.boot import BootTimeouts
 from vastrun.launcher.providers.vast import instance_row as boot
 from vastrun.launcher.providers.vast.instance_row import stop_error
 

@@ -15,7 +15,7 @@ from tests.launcher.providers.vast.rentals import rent
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import AuthError
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.scheduled_ends import ScheduledEnds, end_hour
+from vastrun.launcher.providers.vast.rental import ScheduledEnds, end_hour
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 HOUR_S = 3600.0
