@@ -16,7 +16,8 @@ from vastrun.onstart.optional_files import read_text
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_ZOMBIE = b"Z"
+ZOMBIE = b"Z"
+"""State of a process that has ended and was not reaped yet."""
 _WAIT_FLAGS = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _FILTERS = frozenset(
     {"awk", "cat", "cut", "fold", "gawk", "grep", "egrep", "fgrep", "head", "less", "logger", "mawk", "more"}
@@ -55,22 +56,22 @@ def start_logged(
 def descendants(pid: int) -> list[int]:
     """List living processes below `pid`, children first."""
     children = defaultdict(list)
-    for child, (parent, state) in _table().items():
-        children[parent].append((child, state))
+    for child, (state, parent, *_) in process_table().items():
+        children[int(parent)].append((child, state))
     found, queue = [], [pid]
     while queue:
         for child, state in children[queue.pop(0)]:
             queue.append(child)
-            if state != _ZOMBIE:
+            if state != ZOMBIE:
                 found.append(child)
     return found
 
 
 def program_processes(variable: str) -> list[tuple[int, int, str]]:
     """List living processes below this one that have the variable, with their parents and names."""
-    table = _table()
+    table = process_table()
     found = [pid for pid in descendants(os.getpid()) if pid in table and variable in environ_of(pid)]
-    return [(pid, table[pid][0], _name(pid)) for pid in found]
+    return [(pid, int(table[pid][1]), name_of(pid)) for pid in found]
 
 
 def environ_of(pid: int) -> dict[str, str]:
@@ -107,7 +108,7 @@ def innermost_program(pid: int) -> int:
 
     A filter after the program in a pipeline does not count.
     """
-    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
+    children = _programs_of_shell(pid)
     return innermost_program(children[0]) if len(children) == 1 else pid
 
 
@@ -118,29 +119,28 @@ def stop_signal_targets(pid: int) -> set[int]:
     a trap, which it runs afterwards. A filter after the program (`python x.py | tee log`) does not: without
     its reader the program would fail at its next line of output.
     """
-    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
-    targets = set().union(*(stop_signal_targets(child) for child in children))
+    targets = set().union(*map(stop_signal_targets, _programs_of_shell(pid)))
     return targets | {pid} if not targets or _traps(pid, signal.SIGTERM) else targets
 
 
-def children_of(pid: int) -> list[int]:
-    """List living children of a process, started or adopted."""
-    return sorted(child for child, (parent, state) in _table().items() if parent == pid and state != _ZOMBIE)
-
-
-def _is_shell(pid: int) -> bool:
-    return _name(pid) in ("bash", "sh", "dash", "ash", "zsh")
+def _programs_of_shell(pid: int) -> list[int]:
+    """List living children of a shell, started or adopted, without filters; none of another program."""
+    if name_of(pid) not in ("bash", "sh", "dash", "ash", "zsh"):
+        return []
+    table = process_table().items()
+    children = (child for child, (state, parent, *_) in table if int(parent) == pid and state != ZOMBIE)
+    return sorted(child for child in children if not _is_filter(child))
 
 
 def _is_filter(pid: int) -> bool:
     """Tell whether it is a filter that reads from a pipe."""
     try:
-        return _name(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
+        return name_of(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
     except OSError:
         return False
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     """Return the name of the program of a process; empty if it has ended."""
     return read_text(Path(f"/proc/{pid}/comm")).strip()
 
@@ -175,14 +175,13 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _table() -> dict[int, tuple[int, bytes]]:
-    """Map the pid of every process to its parent's pid and its state's letter."""
+def process_table() -> dict[int, list[bytes]]:
+    """Map the pid of every process to its fields in /proc, from its state's letter and its parent on."""
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                state, parent = stat_fields(entry.path)[:2]
-                table[int(entry.name)] = (int(parent), state)
+                table[int(entry.name)] = stat_fields(entry.path)
     return table
 
 

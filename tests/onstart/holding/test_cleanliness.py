@@ -105,31 +105,31 @@ def test_a_folder_that_was_never_whole_is_removed(box: Path) -> None:
     assert not list((box / layout.SLOTS).iterdir())
 
 
-def process(pid: int, parent: int, **environment: str) -> Process:
-    text = "".join(f"{name}={value}\0" for name, value in environment.items())
-    return Process(pid=pid, parent=parent, name=f"p{pid}", started_ticks="7", environment=text.encode())
+def process(pid: int, parent: int, box: str = "") -> tuple[int, Process]:
+    return pid, Process(parent=parent, name=f"p{pid}", identity=f"{pid} 7", box=box)
 
 
 def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger(box: Path) -> None:
     machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 7"))
-    processes = [
-        process(1, 0),
-        process(10, 1),  # an SSH server, there from the beginning
-        process(11, 10),  # a session of it
-        process(20, 1, VASTRUN_BOX=str(box)),  # the machine's own run.sh
-        process(21, 20),
-        process(30, 1, VASTRUN_BOX=f"{box}/slots/there.0000"),
-        process(40, 0),  # docker exec
-        process(50, 1),  # adopted by the first process: who started it has ended
-        process(51, 50),
-    ]
-    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {50, 51}
+    processes = dict(
+        [
+            process(1, 0),
+            process(10, 1),  # an SSH server, there from the beginning
+            process(11, 10),  # a session of it
+            process(20, 1, str(box)),  # the machine's own run.sh
+            process(21, 20),
+            process(30, 1, f"{box}/slots/there.0000"),
+            process(40, 0),  # docker exec
+            process(50, 1),  # adopted by the first process: who started it has ended
+            process(51, 50),
+        ]
+    )
+    assert cleanliness.unknown_processes(machine, processes, box) == {50, 51}
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
     machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 6"))
-    processes = [process(1, 0), process(10, 1)]
-    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
+    assert cleanliness.unknown_processes(machine, dict([process(1, 0), process(10, 1)]), box) == {10}
 
 
 def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: Path, starts: Starts) -> None:

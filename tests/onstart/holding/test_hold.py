@@ -93,7 +93,7 @@ def test_a_slot_within_its_limit_is_left_alone(slot: Path, programs: Programs) -
 
 def test_pages_that_forks_share_are_counted_once(slot: Path, programs: Programs) -> None:
     programs.start(_FORKS, lines=4)
-    eventually(lambda: sum(each.is_in(slot) for each in list_processes().values()) == 4)
+    eventually(lambda: sum(each.box == str(slot) for each in list_processes().values()) == 4)
     assert enforce_memory_limit(slot, 200, list_processes()) is None
 
 
