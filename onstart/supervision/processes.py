@@ -1,8 +1,10 @@
-"""Processes: find, signal and reap descendants, and tie a process to its parent. Linux, standard library."""
+"""Processes: find, signal, stop and reap descendants, and see what they write to.
+
+Ties a process to its parent, too. Linux, standard library only.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -10,6 +12,8 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.onstart.optional_files import read_text
@@ -24,6 +28,11 @@ _FILTERS = frozenset(
     | {"nl", "pv", "rg", "sed", "sort", "tail", "tee", "tr", "ts", "uniq", "wc"}
 )
 """Programs that only copy their input: they end when the program that writes to them does."""
+_CONTINUE = 'while read -r pid; do all="$all $pid"; done; kill -CONT $all'
+"""Shell that lets the processes go on when its input ends, also if the supervisor is killed meanwhile."""
+
+FileId = tuple[int, int]
+"""Device and inode."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -76,7 +85,7 @@ def program_processes(variable: str) -> list[tuple[int, int, str]]:
 
 def environ_of(pid: int) -> dict[str, str]:
     """Return the variables with which a process was started; empty if it cannot be read."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(word.split("=", 1) for word in words if "=" in word)
     return {}
@@ -84,9 +93,9 @@ def environ_of(pid: int) -> dict[str, str]:
 
 def open_files(pid: int) -> Iterator[tuple[str, str]]:
     """Yield the number and the path of each file that a process has open; none of another user's."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 yield number, os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
 
 
@@ -164,14 +173,14 @@ def kill_descendants(*, within_s: float, exclude: int | None = None) -> None:
 
 def reap_orphans(*, exclude: int) -> None:
     """Reap adopted processes that have ended; `exclude` is left to its parent object."""
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, _WAIT_FLAGS)) is not None and ended.si_pid != exclude:
             os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def send(pid: int, number: int) -> None:
     """Send a signal to a process, if it exists."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
@@ -180,7 +189,7 @@ def process_table() -> dict[int, list[bytes]]:
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 table[int(entry.name)] = stat_fields(entry.path)
     return table
 
@@ -196,3 +205,82 @@ def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFiles:
+    """Files below the box that processes of this run may write to."""
+
+    written: frozenset[FileId]
+    appended: frozenset[FileId]
+    """Opened to append only."""
+    mapped: frozenset[FileId]
+    """Mapped, shared and writable: their times do not show every write."""
+
+    @classmethod
+    def of_descendants(cls, box: Path) -> OpenFiles:
+        """Read what all processes below this one have open. Those of other users are passed over."""
+        written, appended, mapped = set[FileId](), set[FileId](), set[FileId]()
+        inside = f"{box}/"
+        for pid in descendants(os.getpid()):
+            process = Path(f"/proc/{pid}")
+            for number in (number for number, path in open_files(pid) if path.startswith(inside)):
+                with suppress(OSError, LookupError, ValueError):
+                    lines = (process / "fdinfo" / number).read_text().splitlines()
+                    flags = int(next(one for one in lines if one.startswith("flags:")).split()[1], 8)
+                    if flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
+                        found = (process / "fd" / number).stat()
+                        group = appended if flags & os.O_APPEND else written
+                        group.add((found.st_dev, found.st_ino))
+            with suppress(OSError):
+                mapped |= set(_mapped(process, inside))
+        return cls(written=frozenset(written), appended=frozenset(appended), mapped=frozenset(mapped))
+
+
+def _mapped(process: Path, inside: str) -> Iterator[FileId]:
+    for line in (process / "maps").read_text(errors="replace").splitlines():
+        parts = line.split(None, 5)
+        if len(parts) == 6 and parts[1][1] == "w" and parts[1][3] == "s" and parts[5].startswith(inside):
+            with suppress(OSError):
+                found = Path(parts[5]).stat()
+                yield found.st_dev, found.st_ino
+
+
+@contextmanager
+def stopped_program() -> Iterator[None]:
+    """Stop all processes below this one for as long as the block runs; a write that has begun ends first.
+
+    Raises TimeoutError, an OSError, when one does not stop.
+    """
+    guard = subprocess.Popen(
+        ["sh", "-c", _CONTINUE], stdin=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+    )
+    assert guard.stdin is not None
+    held: list[int] = [guard.pid]
+    deadline = time.monotonic() + 0.5
+    try:
+        # They may start others meanwhile.
+        while new := [pid for pid in descendants(os.getpid()) if pid not in held]:
+            for pid in new:
+                held.append(pid)
+                guard.stdin.write(f"{pid}\n")
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            while not all(map(_is_stopped, held[1:])):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("a process of the program does not stop: it waits for its disk")
+                time.sleep(0.0005)
+        yield
+    finally:
+        for pid in held[1:]:
+            send(pid, signal.SIGCONT)
+        guard.stdin.close()
+        guard.wait()
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if stat_fields(task)[0] not in b"TtZX":
+                return False
+    return True
