@@ -20,8 +20,9 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.onstart.nodes import this_node_of
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.run_module import module_command
-from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders, spare_agent_pid
+from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders
 from vastrun.onstart.supervision.launch_agent import COUNT
 from vastrun.onstart.supervision.processes import die_with_parent, outlive_parent, start_logged
 from vastrun.onstart.supervision.restarts import Start
@@ -33,8 +34,6 @@ EARLY_START = "VASTRUN_TURN"
 _LATE_PREFIX = "NCCL_"
 """Prefix of variables that NCCL reads at its first message, not when torch is imported: the preflight sets
 them after an early start."""
-_F_SETPIPE_SZ = 1031
-"""Command of linux/fcntl.h; Python 3.9 has no name for it."""
 _PIPE_BYTES = 1 << 20
 """Bytes of the pipe, enough for an unread request: the environment of a container may be large."""
 
@@ -79,7 +78,8 @@ class Agents:
         return None
 
     def _spare(self, box: Path) -> AdoptedAgent | None:
-        pid = spare_agent_pid(box)
+        """Return the copy that the last agent left, unless it has ended."""
+        pid = number_in(box / layout.SPARE_AGENT)
         spare = None if self._first is None or pid is None else AdoptedAgent(pid)
         return spare if spare is not None and spare.poll() is None else None
 
@@ -88,7 +88,7 @@ class Agents:
         self._first = start_logged(command, box / layout.AGENT_LOG, env, cwd=box, stdin=subprocess.PIPE)
         assert self._first.stdin is not None
         with contextlib.suppress(OSError):  # above the limit of this user
-            fcntl.fcntl(self._first.stdin, _F_SETPIPE_SZ, _PIPE_BYTES)
+            fcntl.fcntl(self._first.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         return self._first
 
 
