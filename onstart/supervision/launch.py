@@ -14,7 +14,6 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.onstart.optional_files import number_in
-from vastrun.onstart.supervision.launch_agent import AgentRecord
 from vastrun.onstart.supervision.processes import kill_descendants, send, stop_signal_targets
 from vastrun.onstart.supervision.progress import pid_of
 from vastrun.onstart.supervision.rank_process import RankProcess, read_processes
@@ -106,15 +105,16 @@ class Launch:
             self.agent.kill()
         while self.agent.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        spare = spare_agent_pid(self.box)
+        spare = number_in(self.box / layout.SPARE_AGENT)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
         ranks = {process.rank: process for process in self.processes()}
         with contextlib.suppress(OSError, ValueError):  # it wrote no record
-            record = read_json(AgentRecord, (self.box / layout.AGENT).read_text(encoding="utf-8"))
-            for rank, code, at in ((each.rank, each.exit_code, each.at) for each in record.failures):
-                process = ranks.get(rank, RankProcess(rank=rank, pid=0, started_at=at))
+            text = (self.box / layout.AGENT).read_text(encoding="utf-8")
+            for failure in read_json(tuple[RankProcess, ...], text):
+                process = ranks.setdefault(failure.rank, failure)
                 if process.exit_code is None:
-                    ranks[rank] = replace(process, exit_code=code, ended_at=at)
+                    ended = replace(process, exit_code=failure.exit_code, ended_at=failure.ended_at)
+                    ranks[failure.rank] = ended
         return tuple(ranks.values())
 
 
@@ -150,11 +150,6 @@ def first_start(box: Path, world_size: int) -> Start:
     number = len(list((box / layout.STARTS).glob("*")))
     archive_start(box, number)
     return Start(number=number + 1, world_size=world_size)
-
-
-def spare_agent_pid(box: Path) -> int | None:
-    """Return the pid of the process that waits to be the next agent, which the last agent wrote."""
-    return number_in(box / layout.SPARE_AGENT)
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")

@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,29 +34,14 @@ from vastrun.onstart.nodes import RANKS_PORT, ThisNode, this_node_of
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.fork_server import ADDRESS, start_server
 from vastrun.onstart.supervision.processes import die_with_parent
+from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.uncollected_import import importing
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 COUNT = "LOCAL_WORLD_SIZE"
 """Variable with the number of ranks on this node: of the agent, too."""
 _KILL_AFTER_S = 30.0
-"""Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFailure:
-    """A rank that did not exit 0, as observed by the agent."""
-
-    rank: int
-    exit_code: int
-    at: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentRecord:
-    """The ends of all ranks; those not listed exited 0."""
-
-    failures: tuple[AgentFailure, ...] = ()
+"""Seconds between SIGTERM and SIGKILL, the same as torchrun's, and until no more is waited for."""
 
 
 def main() -> NoReturn:
@@ -91,7 +75,7 @@ def main() -> NoReturn:
         if obstacle:
             print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
     failures = start_ranks(job, this_node_of(job.nodes, os.environ), int(request[COUNT]), _box())
-    write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
+    write_json(_box() / layout.AGENT, list(map(vars, failures)))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
 
@@ -143,8 +127,11 @@ def _box() -> Path:
     return Path(os.environ["VASTRUN_BOX"])
 
 
-def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[AgentFailure, ...]:
-    """Start `count` ranks on this node, wait until all have ended, and return those that failed first."""
+def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[RankProcess, ...]:
+    """Start `count` ranks on this node, wait until all have ended, and return those that failed first.
+
+    Their pid is 0: the agent knows only that of the process that watches the program.
+    """
     address, port = master_of(this_node)
     ranks = {
         rank: _start(
@@ -157,25 +144,21 @@ def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[A
         if all(rank.returncode == 0 for rank in ranks.values()):
             return ()
         time.sleep(0.05)
+    now = time.time()
     failures = tuple(
-        AgentFailure(rank=rank, exit_code=process.returncode, at=time.time())
+        RankProcess(rank=rank, pid=0, started_at=now, exit_code=process.returncode, ended_at=now)
         for rank, process in ranks.items()
         if process.returncode
     )
-    # SIGTERM, after a while SIGKILL, and wait until all have ended.
-    running = [rank for rank in ranks.values() if rank.poll() is None]
-    for rank in running:
-        with suppress(ProcessLookupError):
-            os.killpg(rank.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _KILL_AFTER_S
-    for rank in running:
-        with suppress(subprocess.TimeoutExpired):
-            rank.wait(max(0.0, deadline - time.monotonic()))
-    for rank in running:
-        if rank.poll() is None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        running = [rank for rank in ranks.values() if rank.poll() is None]
+        for rank in running:
             with suppress(ProcessLookupError):
-                os.killpg(rank.pid, signal.SIGKILL)
-            rank.wait()
+                os.killpg(rank.pid, number)
+        deadline = time.monotonic() + _KILL_AFTER_S
+        for rank in running:
+            with suppress(subprocess.TimeoutExpired):
+                rank.wait(max(0.0, deadline - time.monotonic()))
     return failures
 
 
