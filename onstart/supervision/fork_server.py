@@ -4,7 +4,7 @@ Importing torch and the trainer takes each rank seconds of CPU time at each star
 The launch agent forks the server while it has one thread. The watcher of each rank (`rank_process.py`)
 requests a fork, passes its environment and its log, and receives its exit status.
 
-    watcher -> server   length, then {"env": {...}, "cwd": "..."} as JSON, with stdout and stderr
+    watcher -> server   a byte with stdout and stderr; {"env": {...}, "cwd": "..."} as JSON, a line
     server -> watcher   the fork's pid, a line; later its wait status, a line
     watcher is gone     the fork is killed; the server is gone: the fork is killed, too
 
@@ -30,7 +30,6 @@ from vastrun.onstart.supervision.processes import die_with_parent, send
 
 ADDRESS = "VASTRUN_FORK_SERVER"
 """Environment variable with the server's name."""
-_LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
 
@@ -66,9 +65,9 @@ class ForkedProgram:
         """
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(_address(name))
-        request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
-        socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
-        connection.sendall(request)
+        request = json.dumps({"env": dict(env), "cwd": str(cwd)})
+        socket.send_fds(connection, [b"\0"], _STREAMS)
+        connection.sendall(f"{request}\n".encode())
         answers = connection.makefile("rb")
         if not (pid := answers.readline()):
             raise ConnectionError("the server is gone")
@@ -102,9 +101,8 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
-    (length,) = _LENGTH.unpack(header)
-    request = json.loads(connection.makefile("rb").read(length))
+    _, streams, _, _ = socket.recv_fds(connection, 1, len(_STREAMS))
+    request = json.loads(connection.makefile("rb").readline())
     keeper, copy = os.getpid(), os.fork()
     if copy == 0:
         signal.set_wakeup_fd(-1)
