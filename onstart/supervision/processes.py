@@ -64,16 +64,12 @@ def start_logged(
 
 def descendants(pid: int) -> list[int]:
     """List living processes below `pid`, children first."""
-    children = defaultdict(list)
-    for child, (state, parent, *_) in process_table().items():
-        children[int(parent)].append((child, state))
-    found, queue = [], [pid]
-    while queue:
-        for child, state in children[queue.pop(0)]:
-            queue.append(child)
-            if state != ZOMBIE:
-                found.append(child)
-    return found
+    table, children, below = process_table(), defaultdict(list), [pid]
+    for child, (_, parent, *_) in table.items():
+        children[int(parent)].append(child)
+    for parent_pid in below:  # grows meanwhile
+        below += children[parent_pid]
+    return [child for child in below[1:] if table[child][0] != ZOMBIE]
 
 
 def program_processes(variable: str) -> list[tuple[int, int, str]]:
