@@ -149,7 +149,7 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
     """Yield a text for each GPU without a slot that is in use or missing."""
     if not machine.gpus:
         return
-    now = dict(zip(*gpus_in_use(",".join(machine.gpus))))
+    now = gpus_in_use(",".join(machine.gpus))
     for gpu, before in zip(machine.gpus, machine.gpu_used_mib):
         if gpu in busy:
             continue

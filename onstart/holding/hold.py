@@ -64,7 +64,7 @@ class Holder:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
             why = read_text(self._box / layout.STOP).partition("\n")[0].strip() or "stopped"
-            drain(self._box, f"the machine is ending: {why}")
+            reason = drain(self._box, f"the machine is ending: {why}")
             if self._stop_at is None:
                 self._stop_at = self._now()
             # The request is for the machine: nobody asked for the end of its slots, which lose their place.
@@ -74,18 +74,16 @@ class Holder:
                 if not request.exists():
                     write_atomically(request, f"{cause}\n", durable=False)
             over = self._now() - self._stop_at > _STOP_S
-            return drain_reason(self._box) if over or not slots else None
-        why = drain_reason(self._box)
-        if why:
-            return None if slots else why
+            return reason if over or not slots else None
+        if reason := drain_reason(self._box):
+            return None if slots else reason
         if self._now() - self._idle_since < self._idle_s:
             return None
         # Under the lock: a slot that is created meanwhile keeps the machine.
         with slot_lock(self._box):
             if slots_of(self._box):
                 return None
-            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
-        return drain_reason(self._box)
+            return drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
 
     def _watch(self, slots: list[BoxSlot]) -> None:
         processes = list_processes() if slots else {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
-from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.optional_files import number_in, read_text
 from vastrun.onstart.supervision.processes import ZOMBIE, environ_of, name_of, open_files, process_table
 
 PROC = Path("/proc")
@@ -120,7 +120,7 @@ class HeldBox:
 
 def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
     """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
-    found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
+    used_mib = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else {}
     is_dedicated = is_dedicated_container(environ)
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
     limits = ("memory.max", "memory/memory.limit_in_bytes")
@@ -130,8 +130,8 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_mib=min(size for size in sizes if size > 0) >> 20,
-        gpus=found[:gpus],
-        gpu_used_mib=used[:gpus],
+        gpus=tuple(used_mib)[:gpus],
+        gpu_used_mib=tuple(used_mib.values())[:gpus],
         is_dedicated=is_dedicated,
         processes=tuple(sorted(identities)),
         scratch=tuple(sorted(map(str, scratch_files()))) if is_dedicated else (),
@@ -144,17 +144,13 @@ def is_dedicated_container(environ: Mapping[str, str], first: Path = PROC / "1" 
     The provider's name is not enough: Vast may be an emulator on the user's computer, where nothing outside
     of the box may be touched.
     """
-    name = environ.get("CONTAINER_ID", "")
-    if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
-        return False
-    try:
-        return f"CONTAINER_ID={name}".encode() in first.read_bytes().split(b"\0")
-    except OSError:
-        return False
+    name, provider = environ.get("CONTAINER_ID"), environ.get("VASTRUN_PROVIDER")
+    is_container = bool(name) and provider in ("vast", "docker")
+    return is_container and f"CONTAINER_ID={name}" in read_text(first).split("\0")
 
 
-def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the UUIDs of the visible GPUs, and the MiB in use on each; empty without a GPU.
+def gpus_in_use(visible: str | None) -> dict[str, int]:
+    """Return the MiB in use on each visible GPU, by its UUID; empty without a GPU.
 
     `visible`: the value of CUDA_VISIBLE_DEVICES; None: all GPUs.
     """
@@ -162,7 +158,7 @@ def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if visible is not None:
         chosen = [each.strip() for each in visible.split(",") if each.strip()]
         rows = [row for row in rows if row[0] in chosen or any(row[1].startswith(each) for each in chosen)]
-    return tuple(row[1] for row in rows), tuple(number(row[2]) or 0 for row in rows)
+    return {uuid: number(used) or 0 for _, uuid, used in rows}
 
 
 def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
