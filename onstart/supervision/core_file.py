@@ -105,18 +105,18 @@ class CoreMapping(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CoreNotes:
-    """Facts from the notes of a core."""
+    """Facts from the notes of a core; without a core none is known."""
 
-    address: int | None
+    address: int | None = None
     """The address that could not be accessed; None: a process sent the signal."""
-    location: str
+    location: str = ""
     """Library and offset of the instruction; empty where it is in no library."""
-    executable: str
+    executable: str = ""
     """Path of the program; empty where it is unknown."""
 
 
-def read_notes(path: Path) -> CoreNotes | None:
-    """Read the notes of a core; None where they cannot be read."""
+def read_notes(path: Path) -> CoreNotes:
+    """Read the notes of a core; without facts where they cannot be read."""
     try:
         with path.open("rb") as file:
             machine, notes = _notes_of(file)
@@ -129,7 +129,7 @@ def read_notes(path: Path) -> CoreNotes | None:
         counter = struct.unpack_from("<Q", status, at)[0] if at and status else 0
         auxiliary = dict(struct.iter_unpack("<QQ", found.get(_AUXILIARY, b"")))
     except (OSError, struct.error, ValueError):
-        return None
+        return CoreNotes()
     place, program = (
         next((mapping for mapping in mappings if mapping.start <= instruction < mapping.end), None)
         for instruction in (counter, auxiliary.get(_ENTRY, 0))
