@@ -16,7 +16,9 @@ from tests.programs import described
 from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
+from vastrun.contract.records import read_json
 
 _BEATING = """
     import os, signal, sys, time
@@ -148,6 +150,11 @@ def job_of(**changes: Any) -> dict[str, Any]:
         "outputs": [],
     }
     return described(job | changes)
+
+
+def read_job(**changes: Any) -> Job:
+    """The same, as the machine's part reads it."""
+    return read_json(Job, json.dumps(job_of(**changes)))
 
 
 def _root() -> str:
