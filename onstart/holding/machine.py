@@ -11,7 +11,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
-from vastrun.onstart.optional_files import number_in, read_text
+from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.processes import ZOMBIE, environ_of, name_of, open_files, process_table
 
 PROC = Path("/proc")
@@ -121,7 +121,7 @@ class HeldBox:
 def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
     """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
     used_mib = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else {}
-    is_dedicated = is_dedicated_container(environ)
+    is_dedicated = is_dedicated_container(environ, environ_of(1))
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
     limits = ("memory.max", "memory/memory.limit_in_bytes")
     sizes = [number_in(Path("/sys/fs/cgroup", name)) or 0 for name in limits]
@@ -138,15 +138,16 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
     )
 
 
-def is_dedicated_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+def is_dedicated_container(environ: Mapping[str, str], first: Mapping[str, str]) -> bool:
     """Tell whether this container was created for this box: its first process has the box's name.
+
+    `first`: the environment of that process.
 
     The provider's name is not enough: Vast may be an emulator on the user's computer, where nothing outside
     of the box may be touched.
     """
     name, provider = environ.get("CONTAINER_ID"), environ.get("VASTRUN_PROVIDER")
-    is_container = bool(name) and provider in ("vast", "docker")
-    return is_container and f"CONTAINER_ID={name}" in read_text(first).split("\0")
+    return bool(name) and provider in ("vast", "docker") and name == first.get("CONTAINER_ID")
 
 
 def gpus_in_use(visible: str | None) -> dict[str, int]:

@@ -173,10 +173,9 @@ def _file_systems(box: Path, tmp: str) -> dict[Path, FileSystem]:
     found = {}
     for device, place in places.items():
         mount, kind = mounts.get(f"{os.major(device)}:{os.minor(device)}", (str(place), ""))
-        is_box = place == box
-        disk = FileSystem(
-            path="the disk" if is_box else mount, size=0, free=0, in_memory=not is_box and kind in _IN_MEMORY
-        )
+        if place == box:
+            mount, kind = "the disk", ""
+        disk = FileSystem(path=mount, size=0, free=0, in_memory=kind in _IN_MEMORY)
         found[place] = _measured(place, disk)
     return found
 
