@@ -16,7 +16,7 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
-from vastrun.onstart.supervision.launch import Launch
+from vastrun.onstart.supervision.launch import AdoptedAgent, Launch
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.progress import ProgressTracker
 from vastrun.onstart.supervision.ranklogs import MergedLog
@@ -102,25 +102,13 @@ def test_shares_are_rounded_to_thousandths() -> None:
     assert all(share != round(share, 2) for share in shares)
 
 
-class Agent:
-    """The process that started the ranks; it runs."""
-
-    pid = 0
-
-    def poll(self) -> None:
-        return None
-
-    def kill(self) -> None:
-        raise AssertionError("it is not to be ended")
-
-
 def report(box: Path, gpus: IdleGpuWatch) -> None:
     """Write the status of the only rank of a box."""
     job = read_job(ranks=1, gpus=1)
     Watch(
         box=box,
         job=job,
-        launch=Launch(box=box, world_size=1, agent=Agent()),
+        launch=Launch(box=box, world_size=1, agent=AdoptedAgent(0)),
         log=MergedLog(path=box / layout.LOG),
         stop=StopRequest(path=box / layout.STOP),
         peers=Peers(this_node=ThisNode(), run_id=job.run_id),
