@@ -160,21 +160,16 @@ class Launch:
         """List the ranks that have not ended."""
         return [process for process in self.processes() if process.exit_code is None]
 
-    def programs(self) -> dict[int, int]:
-        """Map each rank that has not ended to the pid of the program that trains."""
-        return {process.rank: pid_of(self.box, process) for process in self.running()}
-
     def ask_to_stop(self) -> None:
         """Send every rank SIGTERM once: its process, or the child of its shell, and the program that beats.
 
         The agent is frozen first: it would end the other ranks as soon as one has exited.
         """
         send(self.agent.pid, signal.SIGSTOP)
-        programs = self.programs()
         for process in self.running():
             if process.rank not in self.stopping:
                 self.stopping.add(process.rank)
-                for pid in stop_signal_targets(process.pid) | {programs.get(process.rank, process.pid)}:
+                for pid in stop_signal_targets(process.pid) | {pid_of(self.box, process)}:
                     send(pid, signal.SIGTERM)
 
     def kill_ranks(self) -> None:
@@ -189,7 +184,7 @@ class Launch:
         With NCCL, each rank first records its current collectives.
         """
         send(self.agent.pid, signal.SIGSTOP)
-        programs = self.programs()
+        programs = {process.rank: pid_of(self.box, process) for process in self.running()}
         dump_recorders(self.box, programs, within_s=within_s)
         self.killed.update(programs)
         return dump_stacks(self.box, programs, within_s=within_s)

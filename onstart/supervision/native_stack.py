@@ -92,7 +92,7 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     python = [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
     notes = core_file.read_notes(core) if core else core_file.CoreNotes()
     stack = _gdb_stack(core, notes, is_over) if core else ""
-    where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
+    where = [top for top in (top_native_frame(stack), *python[:1]) if top]
     if not where and notes.location:
         where = [notes.location]
     address = f" at address {notes.address:#x}" if notes.address is not None else ""

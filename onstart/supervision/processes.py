@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.outcome import LeftProcess
 from vastrun.onstart.optional_files import read_text
 
 _PR_SET_PDEATHSIG = 1
@@ -72,11 +73,11 @@ def descendants(pid: int) -> list[int]:
     return [child for child in below[1:] if table[child][0] != ZOMBIE]
 
 
-def program_processes(variable: str) -> list[tuple[int, int, str]]:
-    """List living processes below this one that have the variable, with their parents and names."""
+def program_processes(variable: str) -> list[LeftProcess]:
+    """List living processes below this one that have the variable."""
     table = process_table()
     found = [pid for pid in descendants(os.getpid()) if pid in table and variable in environ_of(pid)]
-    return [(pid, int(table[pid][1]), name_of(pid)) for pid in found]
+    return [LeftProcess(pid=pid, parent=int(table[pid][1]), name=name_of(pid)) for pid in found]
 
 
 def environ_of(pid: int) -> dict[str, str]:
