@@ -66,7 +66,9 @@ def _remove_left(
         send(pid, signal.SIGKILL)
     if left | holders:
         yield f"still running: {_named(processes, left | holders)}"
-    folders = leftover_folders(box, active)
+    # Those of ended or incomplete slots.
+    kept, slots = (*active, Path(layout.SLOT_ORDERS).name), box / layout.SLOTS
+    folders = sorted(path for path in slots.glob("*") if path.is_dir() and path.name not in kept)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     if folders:
@@ -137,12 +139,6 @@ def leftover_scratch_files(machine: HeldBox, folders: Sequence[Path]) -> list[Pa
     links = {link.removesuffix(" (deleted)") for pid in list_processes() for link in open_paths(pid)}
     held = {path for link in map(Path, links) for path in (link, *link.parents)}
     return sorted(scratch_files(folders) - set(map(Path, machine.scratch)) - held)
-
-
-def leftover_folders(box: Path, active: Collection[str]) -> list[Path]:
-    """Return the folders of ended or incomplete slots."""
-    kept = (*active, Path(layout.SLOT_ORDERS).name)
-    return sorted(path for path in (box / layout.SLOTS).glob("*") if path.is_dir() and path.name not in kept)
 
 
 def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:

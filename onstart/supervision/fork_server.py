@@ -41,7 +41,7 @@ def start_server(program: Callable[[], NoReturn]) -> str:
     """
     name, parent = f"vastrun-{secrets.token_hex(16)}", os.getpid()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(_address(name))
+        listener.bind(f"\0{name}")
         listener.listen(socket.SOMAXCONN)
         if os.fork() == 0:
             os.setsid()  # a signal to the agent's group must not reach the ranks
@@ -64,7 +64,7 @@ class ForkedProgram:
         Raises OSError when the server does not respond.
         """
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(_address(name))
+        connection.connect(f"\0{name}")
         request = json.dumps({"env": dict(env), "cwd": str(cwd)})
         socket.send_fds(connection, [b"\0"], _STREAMS)
         connection.sendall(f"{request}\n".encode())
@@ -134,7 +134,3 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         if connection.fileno() in ready:  # the watcher is gone
             os.kill(copy, signal.SIGKILL)
             os._exit(1)
-
-
-def _address(name: str) -> str:
-    return f"\0{name}"

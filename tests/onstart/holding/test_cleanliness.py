@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,8 @@ def lives(pid: int) -> bool:
     return pid in list_processes()
 
 
-def of_slot(box: Path, name: str = "gone.0000") -> dict[str, str]:
-    return {"VASTRUN_BOX": str(box / layout.SLOTS / name)}
+def of_slot(box: Path) -> dict[str, str]:
+    return {"VASTRUN_BOX": str(box / layout.SLOTS / "gone.0000")}
 
 
 def test_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(box: Path, starts: Starts) -> None:
@@ -106,7 +107,7 @@ def process(pid: int, parent: int, box: str = "") -> tuple[int, Process]:
 
 
 def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 7"))
+    machine = replace(ours(), processes=("1 7", "10 7"))
     processes = dict(
         [
             process(1, 0),
@@ -124,19 +125,16 @@ def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 6"))
+    machine = replace(ours(), processes=("1 7", "10 6"))
     assert cleanliness.unknown_processes(machine, dict([process(1, 0), process(10, 1)]), box) == {10}
 
 
 def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: Path, starts: Starts) -> None:
     for name in ("before", "left", "held"):
         (tmp_path / name).write_text("x")
-    machine = HeldBox(
-        units=1, cores=(0,), memory_mib=1, is_dedicated=True, scratch=(str(tmp_path / "before"),)
-    )
     pid = starts("bash", "-c", f"exec 3<{tmp_path}/held; exec sleep 60")
     eventually(lambda: list_processes()[pid].name == "sleep")
-    assert cleanliness.leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
+    assert cleanliness.leftover_scratch_files(ours(tmp_path / "before"), [tmp_path]) == [tmp_path / "left"]
 
 
 @pytest.fixture
