@@ -69,9 +69,9 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, starts: 
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
     assert "of 0.1 GiB for this slot" in excess
-    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 1
-    assert count("limit", [slot / layout.MEMORY_EVENTS]) == 120 << 20
-    assert count("peak", [slot / layout.MEMORY_EVENTS]) > 120 << 20
+    events = [slot / layout.MEMORY_EVENTS]
+    assert (count("oom_kill", events), count("limit", events)) == (1, 120 << 20)
+    assert count("peak", events) > 120 << 20
     assert memory_use(slot).endswith(" of 0.1 GiB")
     assert memory_kills(slot) == before + 1, "the slot's supervisor learns why its rank was killed"
 

@@ -12,16 +12,11 @@ from tests.onstart.supervision.launches import read_job
 from tests.onstart.supervision.test_uncaught import STARTS, ran
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.outcome import MachineReading
 from vastrun.onstart.supervision.reading import MachineReadings
 
 OLD = b"3,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, of an earlier run\n"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python, GPU has fallen off the bus."
 KILL = "oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=7,uid=0"
-
-
-def reading(box: Path, log: str) -> MachineReading:
-    return MachineReadings(box, read_job(), log=log).take()
 
 
 def test_of_the_kernels_log_the_first_xids_and_kills_since_the_start_are_told(box: Path) -> None:
@@ -73,7 +68,7 @@ def test_a_kill_for_lack_of_memory_is_dated_once(box: Path) -> None:
 
 @pytest.mark.parametrize("log", ["/no/such/log", "/"])
 def test_a_kernels_log_that_is_not_shown_is_normal(box: Path, log: str) -> None:
-    assert reading(box, log).kernel_log is None
+    assert MachineReadings(box, read_job(), log=log).take().kernel_log is None
 
 
 def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None:
@@ -86,7 +81,8 @@ def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None
         "files = []\n"
         "while True: files.append(open(__file__))",
     )
-    (limits,) = (line for line in reading(box, "/dev/null").limits if "files" in line)
+    reading = MachineReadings(box, read_job(), log="/dev/null").take()
+    (limits,) = (line for line in reading.limits if "files" in line)
     assert limits.endswith(": 20 of 20 open files, 0 of 64 KiB of locked memory")
 
 
