@@ -22,11 +22,10 @@ from vastrun.contract.records import write_atomically
 from vastrun.onstart.nodes import this_node_of, torchrun_line
 from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision import evidence
-from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
 from vastrun.onstart.supervision.checkpoint_push import push_last
 from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.onstart.supervision.environment import lowers_debug
-from vastrun.onstart.supervision.launch import archive_start, first_start
+from vastrun.onstart.supervision.launch import Agents, archive_start, first_start
 from vastrun.onstart.supervision.logged_curves import LoggedCurves
 from vastrun.onstart.supervision.native_stack import keep_native_stacks
 from vastrun.onstart.supervision.peers import Peers, PeersError
@@ -48,8 +47,7 @@ def main(begin: StartRanks | None = None) -> int:
     """Supervise the job of this box; every path writes the outcome. `begin` starts the ranks."""
     box, agents = Path(os.environ["VASTRUN_BOX"]).resolve(), Agents()
     adopt_orphans()
-    if EARLY_START in os.environ:
-        wait_for_start_signal(box, agents)
+    agents.wait_for_start_signal(box)
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
     # Space on a full disk: the file is deleted before the outcome is written.

@@ -19,12 +19,12 @@ from vastrun.onstart.holding.machine import (
     HeldBox,
     Process,
     gpus_in_use,
-    is_below,
     list_processes,
     open_paths,
     scratch_files,
     with_descendants,
 )
+from vastrun.onstart.supervision.processes import send
 
 _WAIT_S = 20.0
 """Seconds to wait for free GPU memory: after its process has ended, a large GPU takes seconds to clear it."""
@@ -63,11 +63,12 @@ def _remove_left(
     left, holders = (find(box, active, processes) for find in (leftover_processes, leftover_file_holders))
     # Where others use the machine, too, the user may work in the folder.
     for pid in left | holders if machine.is_dedicated else left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+        send(pid, signal.SIGKILL)
     if left | holders:
         yield f"still running: {_named(processes, left | holders)}"
-    folders = leftover_folders(box, active)
+    # Those of ended or incomplete slots.
+    kept, slots = (*active, Path(layout.SLOT_ORDERS).name), box / layout.SLOTS
+    folders = sorted(path for path in slots.glob("*") if path.is_dir() and path.name not in kept)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     if folders:
@@ -117,13 +118,12 @@ def unknown_processes(machine: HeldBox, processes: Mapping[int, Process], box: P
     Known are the processes from before the first slot, those of the box and its slots, their descendants,
     and processes started from outside (`docker exec`), which have no parent here.
     """
-    folder = str(box)
     roots = {
         pid
         for pid, process in processes.items()
         if (pid != 1 and process.identity in machine.processes)
         or process.parent == 0
-        or process.has("VASTRUN_BOX", folder)
+        or process.box == str(box)
         or _slot_named(process, box / layout.SLOTS) is not None
     }
     # An orphan becomes a child of the first process, which says nothing about its origin.
@@ -136,24 +136,16 @@ def unknown_processes(machine: HeldBox, processes: Mapping[int, Process], box: P
 
 def leftover_scratch_files(machine: HeldBox, folders: Sequence[Path]) -> list[Path]:
     """Return the files in the scratch folders that are newer than the first slot and not open."""
-    held = {link for pid in list_processes() for link in open_paths(pid)}
-    found = scratch_files(folders) - set(map(Path, machine.scratch))
-    return sorted(path for path in found if not any(is_below(link, path) for link in held))
-
-
-def leftover_folders(box: Path, active: Collection[str]) -> list[Path]:
-    """Return the folders of ended or incomplete slots."""
-    with contextlib.suppress(OSError):
-        paths = sorted(path for path in (box / layout.SLOTS).iterdir() if path.is_dir())
-        return [path for path in paths if path.name not in (*active, Path(layout.SLOT_ORDERS).name)]
-    return []
+    links = {link.removesuffix(" (deleted)") for pid in list_processes() for link in open_paths(pid)}
+    held = {path for link in map(Path, links) for path in (link, *link.parents)}
+    return sorted(scratch_files(folders) - set(map(Path, machine.scratch)) - held)
 
 
 def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
     """Yield a text for each GPU without a slot that is in use or missing."""
     if not machine.gpus:
         return
-    now = dict(zip(*gpus_in_use(",".join(machine.gpus))))
+    now = gpus_in_use(",".join(machine.gpus))
     for gpu, before in zip(machine.gpus, machine.gpu_used_mib):
         if gpu in busy:
             continue
@@ -165,8 +157,8 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
 
 def _slot_named(process: Process, slots: Path) -> str | None:
     """Return the slot in the environment of a process; None: no slot of this machine."""
-    _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
-    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+    name = process.box.removeprefix(f"{slots}/")
+    return None if name == process.box else name
 
 
 def _named(processes: Mapping[int, Process], pids: Collection[int]) -> str:

@@ -22,6 +22,7 @@ from vastrun.onstart.holding.machine import PROC, Process, box_processes, list_p
 from vastrun.onstart.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
 from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision.memory_counters import count
+from vastrun.onstart.supervision.processes import send
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")
@@ -63,7 +64,7 @@ class Holder:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
             why = read_text(self._box / layout.STOP).partition("\n")[0].strip() or "stopped"
-            drain(self._box, f"the machine is ending: {why}")
+            reason = drain(self._box, f"the machine is ending: {why}")
             if self._stop_at is None:
                 self._stop_at = self._now()
             # The request is for the machine: nobody asked for the end of its slots, which lose their place.
@@ -73,27 +74,25 @@ class Holder:
                 if not request.exists():
                     write_atomically(request, f"{cause}\n", durable=False)
             over = self._now() - self._stop_at > _STOP_S
-            return drain_reason(self._box) if over or not slots else None
-        why = drain_reason(self._box)
-        if why:
-            return None if slots else why
+            return reason if over or not slots else None
+        if reason := drain_reason(self._box):
+            return None if slots else reason
         if self._now() - self._idle_since < self._idle_s:
             return None
         # Under the lock: a slot that is created meanwhile keeps the machine.
         with slot_lock(self._box):
             if slots_of(self._box):
                 return None
-            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
-        return drain_reason(self._box)
+            return drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
 
     def _watch(self, slots: list[BoxSlot]) -> None:
         processes = list_processes() if slots else {}
         for slot in slots:
-            excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
+            folder = self._box / layout.SLOTS / slot.name
+            excess = enforce_memory_limit(folder, slot.memory_mib, processes)
             if excess is not None:
                 self._say(f"{slot.name}: {excess}")
                 # In one write, like all writers of that log.
-                folder = self._box / layout.SLOTS / slot.name
                 if (folder / layout.LOG).exists():
                     with (folder / layout.LOG).open("ab", buffering=0) as log:
                         log.write(f"{time.time():.3f} lease {excess}\n".encode())
@@ -144,7 +143,8 @@ def enforce_memory_limit(folder: Path, limit_mib: int, processes: Mapping[int, P
     pids = box_processes(processes, folder)
     if sum(map(_resident, pids)) <= limit_mib << 20:
         return None
-    sizes = {pid: _proportional(pid) for pid in pids}
+    # Each with its part of the shared ones, where the kernel tells that.
+    sizes = {pid: count("Pss:", (PROC / str(pid) / "smaps_rollup",)) << 10 or _resident(pid) for pid in pids}
     used = sum(sizes.values())
     victims = [pid for pid in pids if processes[pid].name not in _SPARED] or list(pids)
     if used <= limit_mib << 20 or not victims:
@@ -156,8 +156,7 @@ def enforce_memory_limit(folder: Path, limit_mib: int, processes: Mapping[int, P
         path = folder / layout.MEMORY_EVENTS
         kills = count("oom_kill", [path]) + 1
         write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit_mib << 20}\n", durable=False)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(victim, signal.SIGKILL)
+    send(victim, signal.SIGKILL)
     memory = f"{used / (1 << 30):.1f} GiB of memory in use of {limit_mib / 1024:.1f} GiB for this slot"
     return f"{memory}: {processes[victim].name} ({victim}) was killed"
 
@@ -167,12 +166,3 @@ def _resident(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
     return 0
-
-
-def _proportional(pid: int) -> int:
-    """Return the bytes in memory with its part of shared ones; `_resident` where the kernel lacks that."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    return _resident(pid)

@@ -12,7 +12,7 @@ from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 from vastrun.onstart.optional_files import number_in
-from vastrun.onstart.supervision.processes import open_files
+from vastrun.onstart.supervision.processes import ZOMBIE, environ_of, name_of, open_files, process_table
 
 PROC = Path("/proc")
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
@@ -23,37 +23,26 @@ SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 class Process:
     """A process at the time of one poll."""
 
-    pid: int
     parent: int
     name: str
-    started_ticks: str
-    """Start time in ticks since boot, which distinguishes processes with a reused pid."""
-    environment: bytes = b""
-    """The environment; empty where it cannot be read, for instance of another user."""
-
-    @property
-    def identity(self) -> str:
-        """Identity that no other process of this computer has."""
-        return f"{self.pid} {self.started_ticks}"
-
-    def has(self, variable: str, value: str) -> bool:
-        return f"\0{variable}={value}\0".encode() in b"\0" + self.environment
-
-    def is_in(self, folder: Path) -> bool:
-        """Tell whether its environment names the folder as its box."""
-        return self.has("VASTRUN_BOX", str(folder))
+    identity: str
+    """Its pid and its start in ticks since boot, which distinguishes processes with a reused pid."""
+    box: str = ""
+    """The box that its environment names; empty where that cannot be read, for instance of another user."""
 
 
 def list_processes() -> dict[int, Process]:
     """Return every living process by its pid."""
-    found = {}
-    for entry in os.scandir(PROC):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                process = _read(Path(entry.path))
-                if process is not None:
-                    found[process.pid] = process
-    return found
+    return {
+        pid: Process(
+            parent=int(fields[1]),
+            name=name_of(pid),
+            identity=f"{pid} {fields[19].decode()}",
+            box=environ_of(pid).get("VASTRUN_BOX", ""),
+        )
+        for pid, fields in process_table().items()
+        if fields[0] != ZOMBIE
+    }
 
 
 def with_descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
@@ -68,7 +57,7 @@ def with_descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> 
 
 def box_processes(processes: Mapping[int, Process], box: Path) -> set[int]:
     """Return the processes whose environment names this box, and their descendants."""
-    return with_descendants(processes, (pid for pid, process in processes.items() if process.is_in(box)))
+    return with_descendants(processes, (pid for pid, process in processes.items() if process.box == str(box)))
 
 
 def open_paths(pid: int) -> set[str]:
@@ -84,31 +73,6 @@ def open_paths(pid: int) -> set[str]:
         lines = (here / "maps").read_text(errors="surrogateescape").splitlines()
         found |= {line[at:] for line in lines if (at := line.find("/")) >= 0}
     return found
-
-
-def is_below(link: str, folder: Path) -> bool:
-    """Tell whether a path of a process is the folder or in it; it may be deleted by now."""
-    path = link.removesuffix(" (deleted)")
-    return path == str(folder) or path.startswith(f"{folder}/")
-
-
-def _read(here: Path) -> Process | None:
-    """Return the process; None for a zombie. Raises OSError, ValueError."""
-    # The name, in parentheses, may hold anything; the fields after the last one are plain.
-    text = (here / "stat").read_text(errors="replace")
-    name, fields = text.partition("(")[2].rpartition(")")[0], text.rpartition(")")[2].split()
-    if fields[0] == "Z":
-        return None
-    environment = b""
-    with contextlib.suppress(OSError):
-        environment = (here / "environ").read_bytes()
-    return Process(
-        pid=int(here.name),
-        parent=int(fields[1]),
-        name=name,
-        started_ticks=fields[19],
-        environment=environment,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +120,8 @@ class HeldBox:
 
 def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
     """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
-    found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
-    is_dedicated = is_dedicated_container(environ)
+    used_mib = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else {}
+    is_dedicated = is_dedicated_container(environ, environ_of(1))
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
     limits = ("memory.max", "memory/memory.limit_in_bytes")
     sizes = [number_in(Path("/sys/fs/cgroup", name)) or 0 for name in limits]
@@ -166,31 +130,28 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_mib=min(size for size in sizes if size > 0) >> 20,
-        gpus=found[:gpus],
-        gpu_used_mib=used[:gpus],
+        gpus=tuple(used_mib)[:gpus],
+        gpu_used_mib=tuple(used_mib.values())[:gpus],
         is_dedicated=is_dedicated,
         processes=tuple(sorted(identities)),
         scratch=tuple(sorted(map(str, scratch_files()))) if is_dedicated else (),
     )
 
 
-def is_dedicated_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+def is_dedicated_container(environ: Mapping[str, str], first: Mapping[str, str]) -> bool:
     """Tell whether this container was created for this box: its first process has the box's name.
+
+    `first`: the environment of that process.
 
     The provider's name is not enough: Vast may be an emulator on the user's computer, where nothing outside
     of the box may be touched.
     """
-    name = environ.get("CONTAINER_ID", "")
-    if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
-        return False
-    try:
-        return f"CONTAINER_ID={name}".encode() in first.read_bytes().split(b"\0")
-    except OSError:
-        return False
+    name, provider = environ.get("CONTAINER_ID"), environ.get("VASTRUN_PROVIDER")
+    return bool(name) and provider in ("vast", "docker") and name == first.get("CONTAINER_ID")
 
 
-def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the UUIDs of the visible GPUs, and the MiB in use on each; empty without a GPU.
+def gpus_in_use(visible: str | None) -> dict[str, int]:
+    """Return the MiB in use on each visible GPU, by its UUID; empty without a GPU.
 
     `visible`: the value of CUDA_VISIBLE_DEVICES; None: all GPUs.
     """
@@ -198,13 +159,9 @@ def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if visible is not None:
         chosen = [each.strip() for each in visible.split(",") if each.strip()]
         rows = [row for row in rows if row[0] in chosen or any(row[1].startswith(each) for each in chosen)]
-    return tuple(row[1] for row in rows), tuple(number(row[2]) or 0 for row in rows)
+    return {uuid: number(used) or 0 for _, uuid, used in rows}
 
 
 def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
     """Return the files and folders directly in the scratch folders."""
-    found: set[Path] = set()
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            found |= set(folder.iterdir())
-    return found
+    return {path for folder in folders for path in folder.glob("*")}

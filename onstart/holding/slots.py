@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -71,7 +71,7 @@ class SlotResponse:
     refused: str = ""
     """Reason why the requested slot was not created."""
     slots: tuple[dict[str, object], ...] = ()
-    faults: tuple[str, ...] = field(default=())
+    faults: tuple[str, ...] = ()
     """Texts on what ended slots left on the machine."""
 
 
@@ -80,12 +80,9 @@ def slot_lock(box: Path) -> Iterator[None]:
     """Lock the slots: no other process creates or removes one meanwhile."""
     folder = box / layout.SLOTS
     folder.mkdir(exist_ok=True, mode=0o700)
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with (folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def slots_of(box: Path) -> list[BoxSlot]:
@@ -180,10 +177,11 @@ def prove_clean(box: Path) -> tuple[str, ...]:
     return faults
 
 
-def drain(box: Path, why: str) -> None:
-    """Mark the machine as accepting no further slots. The first reason stays."""
+def drain(box: Path, why: str) -> str:
+    """Mark the machine as accepting no further slots, and return the reason. The first one stays."""
     if not drain_reason(box):
         write_atomically(box / layout.DRAINED, f"{why}\n")
+    return drain_reason(box)
 
 
 def drain_reason(box: Path) -> str:
@@ -193,8 +191,8 @@ def drain_reason(box: Path) -> str:
 
 def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: SlotRequest) -> str:
     """Return why a request is rejected; empty: it is accepted."""
-    if drain_reason(box):
-        return f"the machine accepts no further slots: {drain_reason(box)}"
+    if why := drain_reason(box):
+        return f"the machine accepts no further slots: {why}"
     free = len(_free(machine, slots))
     if free < request.units or request.gpus > request.units or (request.gpus and not machine.gpus):
         return f"{request.units} of {machine.units} parts requested, {free} free"
@@ -227,7 +225,7 @@ def _build(
     hidden.mkdir(mode=0o700)
     (hidden / layout.LEASE_SCRIPT).write_text(request.lease, encoding="utf-8")
     write_atomically(hidden / layout.SLOT_ENVIRONMENT, _environment(box, slot, request, environ))
-    write_json(hidden / layout.SLOT_RECORD, asdict(slot))
+    write_json(hidden / layout.SLOT_RECORD, vars(slot))
     hidden.rename(folder)
 
 

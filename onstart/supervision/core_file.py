@@ -32,6 +32,8 @@ _PATTERN = Path("/proc/sys/kernel/core_pattern")
 _USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_SIGNAL_INFO = struct.Struct("<8xi4xQ")
+"""The code and the address of a signal: a code above 0 is the kernel's."""
 _ELF64 = b"\x7fELF\x02\x01"
 _CORE, _NOTE = 4, 4
 _STATUS, _AUXILIARY, _SIGNAL, _FILES = 1, 6, 0x53494749, 0x46494C45
@@ -103,32 +105,40 @@ class CoreMapping(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CoreNotes:
-    """Facts from the notes of a core."""
+    """Facts from the notes of a core; without a core none is known."""
 
-    address: int | None
+    address: int | None = None
     """The address that could not be accessed; None: a process sent the signal."""
-    location: str
+    location: str = ""
     """Library and offset of the instruction; empty where it is in no library."""
-    executable: str
+    executable: str = ""
     """Path of the program; empty where it is unknown."""
 
 
-def read_notes(path: Path) -> CoreNotes | None:
-    """Read the notes of a core; None where they cannot be read."""
+def read_notes(path: Path) -> CoreNotes:
+    """Read the notes of a core; without facts where they cannot be read."""
     try:
         with path.open("rb") as file:
             machine, notes = _notes_of(file)
         found: dict[int, bytes] = {}
         for kind, content in _each(notes):
             found.setdefault(kind, content)  # the thread that crashed comes first
-        mappings = list(_mappings(found.get(_FILES, b"")))
-        return CoreNotes(
-            address=_address(found.get(_SIGNAL, b"")),
-            location=_place(mappings, _program_counter(machine, found.get(_STATUS, b""))),
-            executable=_executable(mappings, found.get(_AUXILIARY, b"")),
-        )
+        mappings = list(_mappings(found.get(_FILES, bytes(16))))
+        code, address = _SIGNAL_INFO.unpack_from(found.get(_SIGNAL, bytes(_SIGNAL_INFO.size)))
+        at, status = _PC_AT.get(machine, 0), found.get(_STATUS, b"")
+        counter = struct.unpack_from("<Q", status, at)[0] if at and status else 0
+        auxiliary = dict(struct.iter_unpack("<QQ", found.get(_AUXILIARY, b"")))
     except (OSError, struct.error, ValueError):
-        return None
+        return CoreNotes()
+    place, program = (
+        next((mapping for mapping in mappings if mapping.start <= instruction < mapping.end), None)
+        for instruction in (counter, auxiliary.get(_ENTRY, 0))
+    )
+    return CoreNotes(
+        address=address if code > 0 else None,
+        location=f"{Path(place.file).name}+{counter - place.start + place.offset:#x}" if place else "",
+        executable=program.file if program else "",
+    )
 
 
 def _is_core(path: Path) -> bool:
@@ -164,41 +174,12 @@ def _each(notes: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _mappings(content: bytes) -> Iterator[CoreMapping]:
-    if len(content) < 16:
-        return
     count, page = struct.unpack_from("<QQ", content)
     if 16 + count * 24 > len(content):
         return
     ranges = struct.iter_unpack("<QQQ", content[16 : 16 + count * 24])
     for (start, end, offset), name in zip(ranges, content[16 + count * 24 :].split(b"\0")):
         yield CoreMapping(start, end, offset * page, name.decode("utf-8", "replace"))
-
-
-def _address(signal_info: bytes) -> int | None:
-    if len(signal_info) < 24:
-        return None
-    code = struct.unpack_from("<i", signal_info, 8)[0]
-    return int(struct.unpack_from("<Q", signal_info, 16)[0]) if code > 0 else None
-
-
-def _program_counter(machine: int, status: bytes) -> int:
-    at = _PC_AT.get(machine)
-    return 0 if at is None or len(status) < at + 8 else int(struct.unpack_from("<Q", status, at)[0])
-
-
-def _place(mappings: list[CoreMapping], address: int) -> str:
-    found = _mapping_at(mappings, address)
-    return "" if found is None else f"{Path(found.file).name}+{address - found.start + found.offset:#x}"
-
-
-def _executable(mappings: list[CoreMapping], auxiliary: bytes) -> str:
-    values = dict(struct.iter_unpack("<QQ", auxiliary[: len(auxiliary) & ~15]))
-    found = _mapping_at(mappings, values.get(_ENTRY, 0))
-    return "" if found is None else found.file
-
-
-def _mapping_at(mappings: list[CoreMapping], address: int) -> CoreMapping | None:
-    return next((m for m in mappings if m.start <= address < m.end), None)
 
 
 def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import checksum_file
 from vastrun.contract.job import Job
-from vastrun.onstart.supervision.open_files import FileId, OpenFiles
+from vastrun.onstart.supervision.processes import FileId, OpenFiles
 from vastrun.onstart.supervision.program_files import FilesBefore, printable, walk
 
 _GRAIN_S = 0.05

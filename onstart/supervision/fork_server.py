@@ -4,7 +4,7 @@ Importing torch and the trainer takes each rank seconds of CPU time at each star
 The launch agent forks the server while it has one thread. The watcher of each rank (`rank_process.py`)
 requests a fork, passes its environment and its log, and receives its exit status.
 
-    watcher -> server   length, then {"env": {...}, "cwd": "..."} as JSON, with stdout and stderr
+    watcher -> server   a byte with stdout and stderr; {"env": {...}, "cwd": "..."} as JSON, a line
     server -> watcher   the fork's pid, a line; later its wait status, a line
     watcher is gone     the fork is killed; the server is gone: the fork is killed, too
 
@@ -30,7 +30,6 @@ from vastrun.onstart.supervision.processes import die_with_parent, send
 
 ADDRESS = "VASTRUN_FORK_SERVER"
 """Environment variable with the server's name."""
-_LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
 
@@ -42,7 +41,7 @@ def start_server(program: Callable[[], NoReturn]) -> str:
     """
     name, parent = f"vastrun-{secrets.token_hex(16)}", os.getpid()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(_address(name))
+        listener.bind(f"\0{name}")
         listener.listen(socket.SOMAXCONN)
         if os.fork() == 0:
             os.setsid()  # a signal to the agent's group must not reach the ranks
@@ -65,10 +64,10 @@ class ForkedProgram:
         Raises OSError when the server does not respond.
         """
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(_address(name))
-        request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
-        socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
-        connection.sendall(request)
+        connection.connect(f"\0{name}")
+        request = json.dumps({"env": dict(env), "cwd": str(cwd)})
+        socket.send_fds(connection, [b"\0"], _STREAMS)
+        connection.sendall(f"{request}\n".encode())
         answers = connection.makefile("rb")
         if not (pid := answers.readline()):
             raise ConnectionError("the server is gone")
@@ -102,9 +101,8 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
-    (length,) = _LENGTH.unpack(header)
-    request = json.loads(connection.makefile("rb").read(length))
+    _, streams, _, _ = socket.recv_fds(connection, 1, len(_STREAMS))
+    request = json.loads(connection.makefile("rb").readline())
     keeper, copy = os.getpid(), os.fork()
     if copy == 0:
         signal.set_wakeup_fd(-1)
@@ -136,7 +134,3 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         if connection.fileno() in ready:  # the watcher is gone
             os.kill(copy, signal.SIGKILL)
             os._exit(1)
-
-
-def _address(name: str) -> str:
-    return f"\0{name}"

@@ -44,6 +44,7 @@ class NvidiaSmi:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                bufsize=0,
             )
             assert self._process.stdout is not None
             os.set_blocking(self._process.stdout.fileno(), False)
@@ -52,11 +53,8 @@ class NvidiaSmi:
         """Return the loads that were printed since the last call."""
         if self._process is None or self._process.stdout is None:
             return []
-        try:
-            text = self._rest + os.read(self._process.stdout.fileno(), 1 << 14)
-        except OSError:  # nothing was printed meanwhile
-            return []
-        *lines, self._rest = text.split(b"\n")
+        printed = self._process.stdout.read(1 << 14) or b""  # None: nothing meanwhile
+        *lines, self._rest = (self._rest + printed).split(b"\n")
         return [int(line) / 100 for line in lines if line.strip().isdigit() and int(line) <= 100]
 
     def close(self) -> None:

@@ -20,9 +20,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,36 +34,22 @@ from vastrun.onstart.nodes import RANKS_PORT, ThisNode, this_node_of
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.fork_server import ADDRESS, start_server
 from vastrun.onstart.supervision.processes import die_with_parent
+from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.uncollected_import import importing
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 COUNT = "LOCAL_WORLD_SIZE"
 """Variable with the number of ranks on this node: of the agent, too."""
 _KILL_AFTER_S = 30.0
-"""Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFailure:
-    """A rank that did not exit 0, as observed by the agent."""
-
-    rank: int
-    exit_code: int
-    at: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentRecord:
-    """The ends of all ranks; those not listed exited 0."""
-
-    failures: tuple[AgentFailure, ...] = ()
+"""Seconds between SIGTERM and SIGKILL, the same as torchrun's, and until no more is waited for."""
 
 
 def main() -> NoReturn:
     """Start the ranks and exit when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
-    job = Job.read(_box())
+    box = Path(os.environ["VASTRUN_BOX"])
+    job = Job.read(box)
     preload(job.program.preload)
     request = _next_request()
     while (copy := os.fork()) == 0:
@@ -76,22 +61,19 @@ def main() -> NoReturn:
     importlib.invalidate_caches()  # folders were added since, for instance the user's code
     if os.getpgrp() != os.getpid():  # a copy
         os.setpgid(0, 0)
-    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    null, log = os.open(os.devnull, os.O_RDONLY), os.open(box / layout.AGENT_LOG, _APPEND)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
+    write_atomically(box / layout.SPARE_AGENT, str(copy), durable=False)
     if job.program.preload:
         # Without the server each rank imports everything itself, and stderr has the reason.
-        obstacle = _fork_obstacle()
-        if not obstacle:
-            try:
-                os.environ[ADDRESS] = start_server(partial(_run_rank, job.program.module))
-            except OSError as error:
-                obstacle = str(error)
-        if obstacle:
-            print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
-    failures = start_ranks(job, this_node_of(job.nodes, os.environ), int(request[COUNT]), _box())
-    write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
+        try:
+            _check_forkable()
+            os.environ[ADDRESS] = start_server(partial(_run_rank, job.program.module))
+        except OSError as error:
+            print(f"each rank imports torch itself, without a fork server: {error}", file=sys.stderr)
+    failures = start_ranks(job, this_node_of(job.nodes, os.environ), int(request[COUNT]), box)
+    write_json(box / layout.AGENT, list(map(vars, failures)))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
 
@@ -113,12 +95,13 @@ def preload(modules: Iterable[str]) -> None:
         del os.environ["OPENBLAS_NUM_THREADS"]
 
 
-def _fork_obstacle() -> str:
+def _check_forkable() -> None:
+    """Raise OSError where a copy of this process would differ from a new one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "the import opened a GPU"
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    return "the import started threads, which a copy would lack" if threads > 1 else ""
+        raise OSError("the import opened a GPU")
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        raise OSError("the import started threads, which a copy would lack")
 
 
 def _run_rank(module: str) -> NoReturn:
@@ -139,43 +122,38 @@ def _next_request() -> dict[str, str]:
     return read_json(dict[str, str], line)
 
 
-def _box() -> Path:
-    return Path(os.environ["VASTRUN_BOX"])
+def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[RankProcess, ...]:
+    """Start `count` ranks on this node, wait until all have ended, and return those that failed first.
 
-
-def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[AgentFailure, ...]:
-    """Start `count` ranks on this node, wait until all have ended, and return those that failed first."""
+    Their pid is 0: the agent knows only that of the process that watches the program.
+    """
     address, port = master_of(this_node)
-    ranks = {
-        rank: _start(
-            rank_variables(job, this_node, count, local, box)
-            | {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        )
-        for local, rank in enumerate(this_node.ranks(count))
-    }
-    while all(rank.poll() in (None, 0) for rank in ranks.values()):
-        if all(rank.returncode == 0 for rank in ranks.values()):
+    shared = {**os.environ, "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    # -S: the watcher of a rank needs no packages, and starts sooner.
+    command = (*module_command("vastrun.onstart.supervision.rank_process", "-S"), str(os.getpid()))
+    ranks = {}
+    for local, rank in enumerate(this_node.ranks(count)):
+        variables = shared | rank_variables(job, this_node, count, local, box)
+        ranks[rank] = subprocess.Popen(command, env=variables, start_new_session=True)
+    while all(process.poll() in (None, 0) for process in ranks.values()):
+        if all(process.returncode == 0 for process in ranks.values()):
             return ()
         time.sleep(0.05)
+    now = time.time()
     failures = tuple(
-        AgentFailure(rank=rank, exit_code=process.returncode, at=time.time())
+        RankProcess(rank=rank, pid=0, started_at=now, exit_code=process.returncode, ended_at=now)
         for rank, process in ranks.items()
         if process.returncode
     )
-    # SIGTERM, after a while SIGKILL, and wait until all have ended.
-    running = [rank for rank in ranks.values() if rank.poll() is None]
-    for rank in running:
-        with suppress(ProcessLookupError):
-            os.killpg(rank.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _KILL_AFTER_S
-    for rank in running:
-        with suppress(subprocess.TimeoutExpired):
-            rank.wait(max(0.0, deadline - time.monotonic()))
-    for rank in running:
-        if rank.poll() is None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        running = [process for process in ranks.values() if process.poll() is None]
+        for process in running:
             with suppress(ProcessLookupError):
-                os.killpg(rank.pid, signal.SIGKILL)
-            rank.wait()
+                os.killpg(process.pid, number)
+        deadline = time.monotonic() + _KILL_AFTER_S
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
     return failures
 
 
@@ -216,12 +194,6 @@ def master_of(this_node: ThisNode) -> tuple[str, int]:
         with suppress(OSError), socket.create_server((this_node.address, port)):
             return this_node.address, port
     raise OSError(f"no free port from 20000 to 31999 of {this_node.address}")
-
-
-def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # -S: the watcher of a rank needs no packages, and starts sooner.
-    command = (*module_command("vastrun.onstart.supervision.rank_process", "-S"), str(os.getpid()))
-    return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
 
 
 if __name__ == "__main__":

@@ -90,31 +90,30 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     shown = [frame.text(box) for frame in frames[:12]]
     # The user's innermost frame comes first: the top of the stack is often a library.
     python = [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
-    notes = None if core is None else core_file.read_notes(core)
-    stack = "" if core is None else _gdb_stack(core, notes, is_over)
-    where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
-    if not where and notes is not None and notes.location:
+    notes = core_file.read_notes(core) if core else core_file.CoreNotes()
+    stack = _gdb_stack(core, notes, is_over) if core else ""
+    where = [top for top in (top_native_frame(stack), *python[:1]) if top]
+    if not where and notes.location:
         where = [notes.location]
-    address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
+    address = f" at address {notes.address:#x}" if notes.address is not None else ""
     headline = address + (f" in {', called by '.join(where)}" if where else "")
-    parts = [f"{signal_of(process.exit_code)}{headline}"[:300], _missing_stack_text(core, notes, stack)]
-    if stack:
-        parts.append(f"Native stack (gdb):\n{stack}")
+    parts = [
+        f"{signal_of(process.exit_code)}{headline}"[:300],
+        f"Native stack (gdb):\n{stack}" if stack else _missing_stack_text(core, notes),
+    ]
     if python:
         parts.append("Python stack:\n" + "\n".join(f"  {frame}" for frame in python))
     path = native_file(box, process.rank)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(c if c.isprintable() or c == "\n" else "?" for c in "\n\n".join(filter(None, parts)))
+    text = "".join(c if c.isprintable() or c == "\n" else "?" for c in "\n\n".join(parts))
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _missing_stack_text(core: Path | None, notes: core_file.CoreNotes | None, stack: str) -> str:
-    """Return the reason for a missing native stack; empty where there is one."""
-    if stack:
-        return ""
+def _missing_stack_text(core: Path | None, notes: core_file.CoreNotes) -> str:
+    """Return the reason for a missing native stack."""
     if core is None:
         return "There is no native stack: no core file was found."
-    read = f" The instruction was in {notes.location}." if notes is not None and notes.location else ""
+    read = f" The instruction was in {notes.location}." if notes.location else ""
     if shutil.which("gdb"):
         size = core.stat().st_size >> 20
         return (
@@ -123,14 +122,14 @@ def _missing_stack_text(core: Path | None, notes: core_file.CoreNotes | None, st
     return f"There is no native stack: the image has no gdb (apt-get install gdb in `setup`).{read}"
 
 
-def _gdb_stack(core: Path, notes: core_file.CoreNotes | None, is_over: Callable[[], bool]) -> str:
+def _gdb_stack(core: Path, notes: core_file.CoreNotes, is_over: Callable[[], bool]) -> str:
     """Return the stacks, the crashed thread's first; empty where gdb is missing or too slow."""
     gdb = shutil.which("gdb")
     if gdb is None or is_over():
         return ""
     commands = ("set print frame-arguments none", "backtrace 60", "thread apply all backtrace 30")
     asked = [word for command in commands for word in ("-ex", command)]
-    program = [notes.executable] if notes is not None and Path(notes.executable).is_file() else []
+    program = [notes.executable] if Path(notes.executable).is_file() else []
     environment = {**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
     with subprocess.Popen(
         [gdb, "-nx", "-batch", "-q", *asked, *program, "-c", str(core)],

@@ -1,8 +1,10 @@
-"""Processes: find, signal and reap descendants, and tie a process to its parent. Linux, standard library."""
+"""Processes: find, signal, stop and reap descendants, and see what they write to.
+
+Ties a process to its parent, too. Linux, standard library only.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -10,19 +12,28 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.outcome import LeftProcess
 from vastrun.onstart.optional_files import read_text
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_ZOMBIE = b"Z"
+ZOMBIE = b"Z"
+"""State of a process that has ended and was not reaped yet."""
 _WAIT_FLAGS = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _FILTERS = frozenset(
     {"awk", "cat", "cut", "fold", "gawk", "grep", "egrep", "fgrep", "head", "less", "logger", "mawk", "more"}
     | {"nl", "pv", "rg", "sed", "sort", "tail", "tee", "tr", "ts", "uniq", "wc"}
 )
 """Programs that only copy their input: they end when the program that writes to them does."""
+_CONTINUE = 'while read -r pid; do all="$all $pid"; done; kill -CONT $all'
+"""Shell that lets the processes go on when its input ends, also if the supervisor is killed meanwhile."""
+
+FileId = tuple[int, int]
+"""Device and inode."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -54,28 +65,24 @@ def start_logged(
 
 def descendants(pid: int) -> list[int]:
     """List living processes below `pid`, children first."""
-    children = defaultdict(list)
-    for child, (parent, state) in _table().items():
-        children[parent].append((child, state))
-    found, queue = [], [pid]
-    while queue:
-        for child, state in children[queue.pop(0)]:
-            queue.append(child)
-            if state != _ZOMBIE:
-                found.append(child)
-    return found
+    table, children, below = process_table(), defaultdict(list), [pid]
+    for child, (_, parent, *_) in table.items():
+        children[int(parent)].append(child)
+    for parent_pid in below:  # grows meanwhile
+        below += children[parent_pid]
+    return [child for child in below[1:] if table[child][0] != ZOMBIE]
 
 
-def program_processes(variable: str) -> list[tuple[int, int, str]]:
-    """List living processes below this one that have the variable, with their parents and names."""
-    table = _table()
+def program_processes(variable: str) -> list[LeftProcess]:
+    """List living processes below this one that have the variable."""
+    table = process_table()
     found = [pid for pid in descendants(os.getpid()) if pid in table and variable in environ_of(pid)]
-    return [(pid, table[pid][0], _name(pid)) for pid in found]
+    return [LeftProcess(pid=pid, parent=int(table[pid][1]), name=name_of(pid)) for pid in found]
 
 
 def environ_of(pid: int) -> dict[str, str]:
     """Return the variables with which a process was started; empty if it cannot be read."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(word.split("=", 1) for word in words if "=" in word)
     return {}
@@ -83,9 +90,9 @@ def environ_of(pid: int) -> dict[str, str]:
 
 def open_files(pid: int) -> Iterator[tuple[str, str]]:
     """Yield the number and the path of each file that a process has open; none of another user's."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 yield number, os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
 
 
@@ -107,7 +114,7 @@ def innermost_program(pid: int) -> int:
 
     A filter after the program in a pipeline does not count.
     """
-    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
+    children = _programs_of_shell(pid)
     return innermost_program(children[0]) if len(children) == 1 else pid
 
 
@@ -118,29 +125,28 @@ def stop_signal_targets(pid: int) -> set[int]:
     a trap, which it runs afterwards. A filter after the program (`python x.py | tee log`) does not: without
     its reader the program would fail at its next line of output.
     """
-    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
-    targets = set().union(*(stop_signal_targets(child) for child in children))
+    targets = set().union(*map(stop_signal_targets, _programs_of_shell(pid)))
     return targets | {pid} if not targets or _traps(pid, signal.SIGTERM) else targets
 
 
-def children_of(pid: int) -> list[int]:
-    """List living children of a process, started or adopted."""
-    return sorted(child for child, (parent, state) in _table().items() if parent == pid and state != _ZOMBIE)
-
-
-def _is_shell(pid: int) -> bool:
-    return _name(pid) in ("bash", "sh", "dash", "ash", "zsh")
+def _programs_of_shell(pid: int) -> list[int]:
+    """List living children of a shell, started or adopted, without filters; none of another program."""
+    if name_of(pid) not in ("bash", "sh", "dash", "ash", "zsh"):
+        return []
+    table = process_table().items()
+    children = (child for child, (state, parent, *_) in table if int(parent) == pid and state != ZOMBIE)
+    return sorted(child for child in children if not _is_filter(child))
 
 
 def _is_filter(pid: int) -> bool:
     """Tell whether it is a filter that reads from a pipe."""
     try:
-        return _name(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
+        return name_of(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
     except OSError:
         return False
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     """Return the name of the program of a process; empty if it has ended."""
     return read_text(Path(f"/proc/{pid}/comm")).strip()
 
@@ -164,25 +170,24 @@ def kill_descendants(*, within_s: float, exclude: int | None = None) -> None:
 
 def reap_orphans(*, exclude: int) -> None:
     """Reap adopted processes that have ended; `exclude` is left to its parent object."""
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, _WAIT_FLAGS)) is not None and ended.si_pid != exclude:
             os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def send(pid: int, number: int) -> None:
     """Send a signal to a process, if it exists."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def _table() -> dict[int, tuple[int, bytes]]:
-    """Map the pid of every process to its parent's pid and its state's letter."""
+def process_table() -> dict[int, list[bytes]]:
+    """Map the pid of every process to its fields in /proc, from its state's letter and its parent on."""
     table = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                state, parent = stat_fields(entry.path)[:2]
-                table[int(entry.name)] = (int(parent), state)
+            with suppress(OSError):
+                table[int(entry.name)] = stat_fields(entry.path)
     return table
 
 
@@ -197,3 +202,82 @@ def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFiles:
+    """Files below the box that processes of this run may write to."""
+
+    written: frozenset[FileId]
+    appended: frozenset[FileId]
+    """Opened to append only."""
+    mapped: frozenset[FileId]
+    """Mapped, shared and writable: their times do not show every write."""
+
+    @classmethod
+    def of_descendants(cls, box: Path) -> OpenFiles:
+        """Read what all processes below this one have open. Those of other users are passed over."""
+        written, appended, mapped = set[FileId](), set[FileId](), set[FileId]()
+        inside = f"{box}/"
+        for pid in descendants(os.getpid()):
+            process = Path(f"/proc/{pid}")
+            for number in (number for number, path in open_files(pid) if path.startswith(inside)):
+                with suppress(OSError, LookupError, ValueError):
+                    lines = (process / "fdinfo" / number).read_text().splitlines()
+                    flags = int(next(one for one in lines if one.startswith("flags:")).split()[1], 8)
+                    if flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR):
+                        found = (process / "fd" / number).stat()
+                        group = appended if flags & os.O_APPEND else written
+                        group.add((found.st_dev, found.st_ino))
+            with suppress(OSError):
+                mapped |= set(_mapped(process, inside))
+        return cls(written=frozenset(written), appended=frozenset(appended), mapped=frozenset(mapped))
+
+
+def _mapped(process: Path, inside: str) -> Iterator[FileId]:
+    for line in (process / "maps").read_text(errors="replace").splitlines():
+        parts = line.split(None, 5)
+        if len(parts) == 6 and parts[1][1] == "w" and parts[1][3] == "s" and parts[5].startswith(inside):
+            with suppress(OSError):
+                found = Path(parts[5]).stat()
+                yield found.st_dev, found.st_ino
+
+
+@contextmanager
+def stopped_program() -> Iterator[None]:
+    """Stop all processes below this one for as long as the block runs; a write that has begun ends first.
+
+    Raises TimeoutError, an OSError, when one does not stop.
+    """
+    guard = subprocess.Popen(
+        ["sh", "-c", _CONTINUE], stdin=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+    )
+    assert guard.stdin is not None
+    held: list[int] = [guard.pid]
+    deadline = time.monotonic() + 0.5
+    try:
+        # They may start others meanwhile.
+        while new := [pid for pid in descendants(os.getpid()) if pid not in held]:
+            for pid in new:
+                held.append(pid)
+                guard.stdin.write(f"{pid}\n")
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            while not all(map(_is_stopped, held[1:])):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("a process of the program does not stop: it waits for its disk")
+                time.sleep(0.0005)
+        yield
+    finally:
+        for pid in held[1:]:
+            send(pid, signal.SIGCONT)
+        guard.stdin.close()
+        guard.wait()
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if stat_fields(task)[0] not in b"TtZX":
+                return False
+    return True

@@ -207,11 +207,9 @@ def _exec_program(program: tuple[str, ...], environment: Mapping[str, str]) -> N
 
 def _why_not(program: str, error: OSError) -> str:
     """Return why the kernel did not run a program: for an existing script, its interpreter is missing."""
-    path = shutil.which(program)
-    if error.errno != errno.ENOENT or path is None:
-        return error.strerror or str(error)
+    path = shutil.which(program) if error.errno == errno.ENOENT else None
     with contextlib.suppress(OSError):
-        first = read_small(path, _RECORD_BYTES).partition(b"\n")[0]
+        first = read_small(path, _RECORD_BYTES).partition(b"\n")[0] if path else b""
         if first.endswith(b"\r"):
             return "its first line ends with a carriage return (a Windows line ending); save it with LF alone"
         if first.startswith(b"#!"):

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
-from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
+from vastrun.contract.outcome import FileSystem, MachineReading
 from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.optional_files import number_in
@@ -105,10 +105,7 @@ class MachineReadings:
             unreachable=tuple(host for host in hosts if host not in now),
             limits=tuple(self._limits())[-_MAX_LIMITS:],
             kernel_log=tuple(islice(_noted(self._log), _MAX_LOG_LINES)) if self._log else now.get(_XIDS),
-            processes=tuple(
-                LeftProcess(pid=pid, parent=parent, name=name)
-                for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]
-            ),
+            processes=tuple(program_processes(UNCAUGHT)[:_MAX_PROCESSES]),
         )
 
     def _limits(self) -> Iterator[str]:
@@ -173,10 +170,9 @@ def _file_systems(box: Path, tmp: str) -> dict[Path, FileSystem]:
     found = {}
     for device, place in places.items():
         mount, kind = mounts.get(f"{os.major(device)}:{os.minor(device)}", (str(place), ""))
-        is_box = place == box
-        disk = FileSystem(
-            path="the disk" if is_box else mount, size=0, free=0, in_memory=not is_box and kind in _IN_MEMORY
-        )
+        if place == box:
+            mount, kind = "the disk", ""
+        disk = FileSystem(path=mount, size=0, free=0, in_memory=kind in _IN_MEMORY)
         found[place] = _measured(place, disk)
     return found
 

@@ -45,7 +45,7 @@ from vastrun.onstart.supervision.folder_watch import (
     Look,
     series_of,
 )
-from vastrun.onstart.supervision.open_files import stopped_program
+from vastrun.onstart.supervision.processes import stopped_program
 from vastrun.onstart.supervision.program_files import printable
 
 POLL_S = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +11,13 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
-from vastrun.onstart.nodes import ThisNode, network_environment
 from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import MAX_CORES, CoreLocation, bounds_cores, core_location
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
-from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
-from vastrun.onstart.supervision.launch import Launch
+from vastrun.onstart.supervision.launch import Launch, environment_of
 from vastrun.onstart.supervision.peers import NodeState, Peers
 from vastrun.onstart.supervision.processes import ranks_below, reap_orphans
 from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
@@ -270,11 +267,6 @@ class Watch:
                 self._reported.add(process.rank)
                 how = signal_of(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
-
-
-def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:
-    """Return the environment of the ranks, derived from this process's."""
-    return rank_environment(job, start, box, {**os.environ, **network_environment(this_node)})
 
 
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:

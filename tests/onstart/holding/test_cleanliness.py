@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,8 @@ def lives(pid: int) -> bool:
     return pid in list_processes()
 
 
-def of_slot(box: Path, name: str = "gone.0000") -> dict[str, str]:
-    return {"VASTRUN_BOX": str(box / layout.SLOTS / name)}
+def of_slot(box: Path) -> dict[str, str]:
+    return {"VASTRUN_BOX": str(box / layout.SLOTS / "gone.0000")}
 
 
 def test_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(box: Path, starts: Starts) -> None:
@@ -82,12 +83,8 @@ def test_a_process_without_an_environment_is_found_by_its_folder(box: Path, star
     faults = cleanliness.clean_up(box, SHARED, [], wait_s=0)
     assert faults == (f"still running: sleep ({pid})",)
     assert lives(pid), "on a computer of the user's it may be the user"
-
-
-def test_on_a_machine_that_is_ours_such_a_process_is_killed(box: Path, starts: Starts) -> None:
-    pid = starts("sleep", "60", cwd=box / layout.SLOTS / "gone.0000")
     assert cleanliness.clean_up(box, ours(), ["another.0000"], scratch=[box]) == ()
-    assert not lives(pid)
+    assert not lives(pid), "on a machine that is ours it is of the slot"
 
 
 def test_a_process_that_holds_a_deleted_file_of_the_slot_is_found(box: Path, starts: Starts) -> None:
@@ -105,68 +102,65 @@ def test_a_folder_that_was_never_whole_is_removed(box: Path) -> None:
     assert not list((box / layout.SLOTS).iterdir())
 
 
-def process(pid: int, parent: int, **environment: str) -> Process:
-    text = "".join(f"{name}={value}\0" for name, value in environment.items())
-    return Process(pid=pid, parent=parent, name=f"p{pid}", started_ticks="7", environment=text.encode())
+def process(pid: int, parent: int, box: str = "") -> tuple[int, Process]:
+    return pid, Process(parent=parent, name=f"p{pid}", identity=f"{pid} 7", box=box)
 
 
 def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 7"))
-    processes = [
-        process(1, 0),
-        process(10, 1),  # an SSH server, there from the beginning
-        process(11, 10),  # a session of it
-        process(20, 1, VASTRUN_BOX=str(box)),  # the machine's own run.sh
-        process(21, 20),
-        process(30, 1, VASTRUN_BOX=f"{box}/slots/there.0000"),
-        process(40, 0),  # docker exec
-        process(50, 1),  # adopted by the first process: who started it has ended
-        process(51, 50),
-    ]
-    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {50, 51}
+    machine = replace(ours(), processes=("1 7", "10 7"))
+    processes = dict(
+        [
+            process(1, 0),
+            process(10, 1),  # an SSH server, there from the beginning
+            process(11, 10),  # a session of it
+            process(20, 1, str(box)),  # the machine's own run.sh
+            process(21, 20),
+            process(30, 1, f"{box}/slots/there.0000"),
+            process(40, 0),  # docker exec
+            process(50, 1),  # adopted by the first process: who started it has ended
+            process(51, 50),
+        ]
+    )
+    assert cleanliness.unknown_processes(machine, processes, box) == {50, 51}
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 6"))
-    processes = [process(1, 0), process(10, 1)]
-    assert cleanliness.unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
+    machine = replace(ours(), processes=("1 7", "10 6"))
+    assert cleanliness.unknown_processes(machine, dict([process(1, 0), process(10, 1)]), box) == {10}
 
 
 def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: Path, starts: Starts) -> None:
     for name in ("before", "left", "held"):
         (tmp_path / name).write_text("x")
-    machine = HeldBox(
-        units=1, cores=(0,), memory_mib=1, is_dedicated=True, scratch=(str(tmp_path / "before"),)
-    )
     pid = starts("bash", "-c", f"exec 3<{tmp_path}/held; exec sleep 60")
     eventually(lambda: list_processes()[pid].name == "sleep")
-    assert cleanliness.leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
+    assert cleanliness.leftover_scratch_files(ours(tmp_path / "before"), [tmp_path]) == [tmp_path / "left"]
 
 
-def test_our_machines_shared_memory_is_as_before_once_no_slot_is_there(box: Path, tmp_path: Path) -> None:
-    shm = tmp_path / "shm"
-    (shm / "folder").mkdir(parents=True)
-    (shm / "folder" / "file").write_text("x")
-    (shm / "before").write_text("x")
+@pytest.fixture
+def shm(tmp_path: Path) -> Path:
+    """Shared memory with a file and a folder."""
+    (tmp_path / "shm" / "folder").mkdir(parents=True)
+    for name in ("before", "folder/file"):
+        (tmp_path / "shm" / name).write_text("x")
+    return tmp_path / "shm"
+
+
+def test_our_machines_shared_memory_is_as_before_once_no_slot_is_there(box: Path, shm: Path) -> None:
     assert cleanliness.clean_up(box, ours(shm / "before"), [], scratch=[shm]) == ()
     assert [path.name for path in shm.iterdir()] == ["before"]
 
 
-def test_shared_memory_is_left_alone_while_another_slot_may_need_it(box: Path, tmp_path: Path) -> None:
-    (box / layout.SLOTS / "there.0000").mkdir()
-    shm = tmp_path / "shm"
-    shm.mkdir()
-    (shm / "of somebody").write_text("x")
-    assert cleanliness.clean_up(box, ours(), ["there.0000"], scratch=[shm]) == ()
-    assert (shm / "of somebody").exists()
-
-
-def test_on_a_computer_of_the_users_nothing_outside_of_the_box_is_touched(box: Path, tmp_path: Path) -> None:
-    shm = tmp_path / "shm"
-    shm.mkdir()
-    (shm / "of the user").write_text("x")
-    assert cleanliness.clean_up(box, SHARED, [], scratch=[shm]) == ()
-    assert (shm / "of the user").exists()
+@pytest.mark.parametrize(
+    ("machine", "active"),
+    [(ours(), ["there.0000"]), (SHARED, [])],
+    ids=["another slot may need it", "a computer of the user's"],
+)
+def test_shared_memory_of_others_is_left_alone(
+    box: Path, shm: Path, machine: HeldBox, active: list[str]
+) -> None:
+    assert cleanliness.clean_up(box, machine, active, scratch=[shm]) == ()
+    assert sorted(path.name for path in shm.iterdir()) == ["before", "folder"]
 
 
 @pytest.fixture
@@ -183,13 +177,9 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GPUS = HeldBox(units=2, cores=(0,), memory_mib=1024, gpus=("GPU-a", "GPU-b"), gpu_used_mib=(3, 3))
 
 
-def test_a_gpu_whose_memory_is_not_free_is_not_clean(box: Path, nvidia_smi: Path) -> None:
+def test_a_gpu_whose_memory_is_not_free_is_not_clean_but_of_another_slot(box: Path, nvidia_smi: Path) -> None:
     nvidia_smi.write_text("0, GPU-a, 3\n1, GPU-b, 9000\n")
     assert cleanliness.clean_up(box, GPUS, [], wait_s=0) == ("9000 MiB of GPU-b are in use",)
-
-
-def test_a_gpu_that_is_another_slots_may_be_in_use(box: Path, nvidia_smi: Path) -> None:
-    nvidia_smi.write_text("0, GPU-a, 3\n1, GPU-b, 9000\n")
     assert cleanliness.clean_up(box, GPUS, [], busy_gpus=["GPU-b"], wait_s=0) == ()
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,34 +24,7 @@ _FORKS = (
 )
 
 
-class Programs:
-    """Programs of one slot; none of them outlives the test."""
-
-    def __init__(self, slot: Path) -> None:
-        self._slot = slot
-        self._processes: list[subprocess.Popen[str]] = []
-
-    def start(self, program: str, *arguments: str, lines: int = 1) -> subprocess.Popen[str]:
-        """It has its memory."""
-        environment = {"PATH": os.environ["PATH"], "VASTRUN_BOX": str(self._slot)}
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        assert process.stdout is not None
-        for _ in range(lines):
-            assert process.stdout.readline() == "full\n"
-        return process
-
-    def end(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+Starts = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -60,14 +33,33 @@ def slot(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def programs(slot: Path) -> Iterator[Programs]:
-    programs = Programs(slot)
-    yield programs
-    programs.end()
+def starts(slot: Path) -> Iterator[Starts]:
+    """Starts a program of the slot, and returns once it has its memory; none of them outlives the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *arguments: str, lines: int = 1) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env={"PATH": os.environ["PATH"], "VASTRUN_BOX": str(slot)},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        for _ in range(lines):
+            assert process.stdout.readline() == "full\n"
+        return process
+
+    yield start
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs: Programs) -> None:
-    small, large = programs.start(_EATS, "10"), programs.start(_EATS, "150")
+def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, starts: Starts) -> None:
+    small, large = starts(_EATS, "10"), starts(_EATS, "150")
     before = memory_kills(slot)
 
     excess = enforce_memory_limit(slot, 120, list_processes())
@@ -77,27 +69,22 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
     assert "of 0.1 GiB for this slot" in excess
-    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 1
-    assert count("limit", [slot / layout.MEMORY_EVENTS]) == 120 << 20
-    assert count("peak", [slot / layout.MEMORY_EVENTS]) > 120 << 20
+    events = [slot / layout.MEMORY_EVENTS]
+    assert (count("oom_kill", events), count("limit", events)) == (1, 120 << 20)
+    assert count("peak", events) > 120 << 20
     assert memory_use(slot).endswith(" of 0.1 GiB")
     assert memory_kills(slot) == before + 1, "the slot's supervisor learns why its rank was killed"
 
 
-def test_a_slot_within_its_limit_is_left_alone(slot: Path, programs: Programs) -> None:
-    process = programs.start(_EATS, "50")
+def test_a_slot_within_its_limit_and_its_neighbour_are_left_alone(slot: Path, starts: Starts) -> None:
+    process = starts(_EATS, "50")
     assert enforce_memory_limit(slot, 400, list_processes()) is None
+    assert enforce_memory_limit(slot / "another", 10, list_processes()) is None
     assert process.poll() is None
     assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 0
 
 
-def test_pages_that_forks_share_are_counted_once(slot: Path, programs: Programs) -> None:
-    programs.start(_FORKS, lines=4)
-    eventually(lambda: sum(each.is_in(slot) for each in list_processes().values()) == 4)
+def test_pages_that_forks_share_are_counted_once(slot: Path, starts: Starts) -> None:
+    starts(_FORKS, lines=4)
+    eventually(lambda: sum(each.box == str(slot) for each in list_processes().values()) == 4)
     assert enforce_memory_limit(slot, 200, list_processes()) is None
-
-
-def test_memory_of_a_neighbour_does_not_count(slot: Path, programs: Programs) -> None:
-    process = programs.start(_EATS, "100")
-    assert enforce_memory_limit(slot / "another", 10, list_processes()) is None
-    assert process.poll() is None

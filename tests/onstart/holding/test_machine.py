@@ -54,21 +54,20 @@ def test_outside_of_our_containers_nothing_outside_of_the_box_is_noted(provider:
 @pytest.mark.parametrize(
     ("provider", "first", "ours"),
     [
-        ("vast", "PATH=/bin\0CONTAINER_ID=4711\0", True),
-        ("docker", "CONTAINER_ID=4711\0", True),
-        ("local", "CONTAINER_ID=4711\0", False),
-        ("vast", "CONTAINER_ID=47110\0", False),
-        ("vast", "", False),
+        ("vast", {"PATH": "/bin", "CONTAINER_ID": "4711"}, True),
+        ("docker", {"CONTAINER_ID": "4711"}, True),
+        ("local", {"CONTAINER_ID": "4711"}, False),
+        ("vast", {"CONTAINER_ID": "47110"}, False),
+        ("vast", {"CONTAINER_ID": ""}, False),
+        ("vast", {}, False),
     ],
 )
 def test_a_container_is_ours_when_its_first_process_says_so(
-    tmp_path: Path, provider: str, first: str, ours: bool
+    provider: str, first: dict[str, str], ours: bool
 ) -> None:
-    (tmp_path / "environ").write_text(first)
     environ = {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"}
-    assert is_dedicated_container(environ, tmp_path / "environ") is ours
-    assert not is_dedicated_container(environ, tmp_path / "none")
-    assert not is_dedicated_container({**environ, "CONTAINER_ID": ""}, tmp_path / "environ")
+    assert is_dedicated_container(environ, first) is ours
+    assert not is_dedicated_container({**environ, "CONTAINER_ID": ""}, first)
 
 
 def test_gpus_are_those_that_the_machine_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

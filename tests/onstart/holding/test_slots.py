@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from vastrun.onstart.holding import slots
 from vastrun.onstart.holding.hold import Holder
 from vastrun.onstart.holding.machine import HeldBox, box_processes, list_processes
 
+SLOT, OTHER = "calm-owl-0001.0000", "calm-owl-0002.0000"
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {
     "LEASE_SHIP_S": "600",
@@ -56,55 +57,46 @@ def leave(box: Path, seconds: float) -> None:
     (box / layout.LEASE_STATE).write_text(f"state=armed\nends_at={time.time() + seconds:.0f}\n")
 
 
-def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> slots.SlotRequest:
-    ordered = slots.SlotRequest(
+def rent(
+    box: Path, name: str = SLOT, *, units: int = 1, env: Mapping[str, str] = LEASE
+) -> slots.SlotResponse:
+    request = slots.SlotRequest(
         name=name,
         id=f"{name}@{holder()}",
         label=f"vastrun-{name.partition('.')[0]}",
         units=units,
         gpus=0,
         lease=(ONSTART / "lease.sh").read_text(),
-        env=LEASE,
+        env=env,
     )
-    return replace(ordered, **changes)  # type: ignore[arg-type]
+    return slots.rent(box, request, environ())
 
 
 def names(answer: slots.SlotResponse) -> list[object]:
     return [row["name"] for row in answer.slots]
 
 
-def environment(box: Path, name: str, variable: str) -> str:
+def environment(box: Path, variable: str) -> str:
     """What a command in the slot sees."""
     script = str(box / layout.SLOT_SCRIPT)
     env = {"PATH": os.environ["PATH"], **environ()}
     done = subprocess.run(
-        ["bash", script, name, f'echo "${variable}"'], env=env, capture_output=True, text=True, check=True
+        ["bash", script, SLOT, f'echo "${variable}"'], env=env, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
 
 def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
-    slots.rent(box, order(), environ())
-    answer = slots.rent(box, order(), environ())
-    assert names(answer) == ["calm-owl-0001.0000"]
+    rent(box)
+    answer = rent(box)
+    assert names(answer) == [SLOT]
     assert not answer.refused
     assert answer.slots[0]["is_armed"]
 
 
 def test_there_are_never_more_slots_than_parts(box: Path) -> None:
-    answers: list[slots.SlotResponse] = []
-    threads = [
-        threading.Thread(
-            target=lambda number=number: answers.append(
-                slots.rent(box, order(f"calm-owl-{number}.0000"), environ())
-            )
-        )
-        for number in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(partial(rent, box), (f"calm-owl-{number}.0000" for number in range(4))))
     assert len(slots.slots_of(box)) == 2
     assert sorted(bool(answer.refused) for answer in answers) == [False, False, True, True]
     assert {slot.units for slot in slots.slots_of(box)} == {(0,), (1,)}
@@ -112,43 +104,43 @@ def test_there_are_never_more_slots_than_parts(box: Path) -> None:
 
 
 def test_a_slot_of_several_parts_has_all_of_them(box: Path) -> None:
-    slots.rent(box, order(units=2), environ())
+    rent(box, units=2)
     (slot,) = slots.slots_of(box)
     assert (slot.units, slot.cores, slot.memory_mib) == ((0, 1), (0, 1), 4000)
-    assert "0 free" in slots.rent(box, order("calm-owl-0002.0000"), environ()).refused
+    assert "0 free" in rent(box, OTHER).refused
 
 
 def test_a_machine_that_is_not_held_yet_or_drained_has_no_slot(box: Path) -> None:
     slots.drain(box, "enough")
-    assert "enough" in slots.rent(box, order(), environ()).refused
+    assert "enough" in rent(box).refused
     (box / layout.HELD_MACHINE).unlink()
-    assert slots.rent(box, order(), environ()).refused == "the machine is not held yet"
+    assert rent(box).refused == "the machine is not held yet"
     assert not slots.list_slots(box).is_ready
 
 
 def test_a_slot_s_lease_ends_before_that_of_its_machine(box: Path) -> None:
     leave(box, 1000)
-    slots.rent(box, order(), environ())
-    assert 900 < int(environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S")) <= 970
-    assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "time_limit"
+    rent(box)
+    assert 900 < int(environment(box, "LEASE_LIFE_S")) <= 970
+    assert environment(box, "LEASE_LIFE_CAUSE") == "time_limit"
     leave(box, 40)
-    assert "ends soon" in slots.rent(box, order("calm-owl-0002.0000"), environ()).refused
+    assert "ends soon" in rent(box, OTHER).refused
 
 
 def test_a_lease_that_is_short_enough_stays_as_it_was_asked_for(box: Path) -> None:
-    slots.rent(box, order(), environ())
-    assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S") == "3600"
-    assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "money_limit"
-    assert environment(box, "calm-owl-0001.0000", "VASTRUN_HELD") == holder()
-    assert environment(box, "calm-owl-0001.0000", "VASTRUN_INSTANCE") == f"calm-owl-0001.0000@{holder()}"
+    rent(box)
+    assert environment(box, "LEASE_LIFE_S") == "3600"
+    assert environment(box, "LEASE_LIFE_CAUSE") == "money_limit"
+    assert environment(box, "VASTRUN_HELD") == holder()
+    assert environment(box, "VASTRUN_INSTANCE") == f"{SLOT}@{holder()}"
 
 
 def test_a_slot_that_is_removed_takes_all_of_its_processes_along_and_no_other_s(box: Path) -> None:
     script = str(box / layout.SLOT_SCRIPT)
-    for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"):
-        slots.rent(box, order(name), environ())
+    for name in (SLOT, OTHER):
+        rent(box, name)
         subprocess.run(["bash", script, name, "setsid sleep 120 >/dev/null 2>&1 &"], check=True)
-    gone, stays = (box / layout.SLOTS / name for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"))
+    gone, stays = (box / layout.SLOTS / name for name in (SLOT, OTHER))
 
     answer = slots.destroy(box, gone.name)
 
@@ -165,11 +157,11 @@ def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
     """A lease that believes to be the machine's asks Vast to end it, and ends no slot."""
     monkeypatch.setenv("VASTRUN_PROVIDER", "vast")
     monkeypatch.setenv("VAST_URL", "http://127.0.0.1:9")
-    slots.rent(box, order(), environ())
-    assert environment(box, "calm-owl-0001.0000", "VASTRUN_PROVIDER") == "pool"
-    assert slots.destroy(box, "calm-owl-0001.0000").faults == ()
+    rent(box)
+    assert environment(box, "VASTRUN_PROVIDER") == "pool"
+    assert slots.destroy(box, SLOT).faults == ()
     assert not slots.list_slots(box).slots
-    assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
+    assert not (box / layout.SLOTS / SLOT).exists()
 
 
 def test_removing_what_never_was_is_no_error(box: Path) -> None:
@@ -177,11 +169,11 @@ def test_removing_what_never_was_is_no_error(box: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_no_slot_and_is_removed(box: Path) -> None:
-    slots.rent(box, order(), environ())
-    (box / layout.SLOTS / "calm-owl-0001.0000" / layout.SLOT_RECORD).write_text("{")
+    rent(box)
+    (box / layout.SLOTS / SLOT / layout.SLOT_RECORD).write_text("{")
     assert slots.list_slots(box).slots == ()
-    assert slots.destroy(box, "calm-owl-0001.0000").faults == ()
-    assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
+    assert slots.destroy(box, SLOT).faults == ()
+    assert not (box / layout.SLOTS / SLOT).exists()
 
 
 def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
@@ -189,14 +181,14 @@ def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
     said: list[str] = []
     holder = Holder(box, idle_s=10.0, say=said.append, now=lambda: now[0])
     assert holder.poll() is None
-    slots.rent(box, order(), environ())
+    rent(box)
     now[0] = 100.0
     assert holder.poll() is None
     slots.drain(box, "not clean: something")
     assert holder.poll() is None
-    slots.destroy(box, "calm-owl-0001.0000")
+    slots.destroy(box, SLOT)
     assert holder.poll() == "not clean: something"
-    assert said == ["slot calm-owl-0001.0000 is ready", "slot calm-owl-0001.0000 is removed"]
+    assert said == [f"slot {SLOT} is ready", f"slot {SLOT} is removed"]
 
 
 def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> None:
@@ -205,7 +197,7 @@ def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> N
     holder.poll()
     now[0] = 10.0
     assert holder.poll() == "no slot was requested for 10 s"
-    assert "no slot was requested" in slots.rent(box, order(), environ()).refused
+    assert "no slot was requested" in rent(box).refused
 
 
 @pytest.mark.parametrize(("why", "cause"), [("money_limit", "money_limit"), ("stopped", "preempted")])
@@ -214,10 +206,10 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(
 ) -> None:
     now = [0.0]
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
-    slots.rent(box, order(), environ())
+    rent(box)
     (box / layout.STOP).write_text(f"{why}\n")
     assert holder.poll() is None
-    stop = box / layout.SLOTS / "calm-owl-0001.0000" / layout.STOP
+    stop = box / layout.SLOTS / SLOT / layout.STOP
     assert stop.read_text() == f"{cause}\n"
     now[0] = 60.0
     assert holder.poll() is None
@@ -228,5 +220,5 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:
     # On a busy computer the lease is over while it is still being armed, which kills the script that arms it.
     with suppress(subprocess.CalledProcessError):
-        slots.rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), environ())
+        rent(box, env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"})
     eventually(lambda: not slots.list_slots(box).slots, what="the end of the slot")

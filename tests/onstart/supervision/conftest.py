@@ -17,8 +17,8 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
     launched: list[Launched] = []
     torch = request.node.get_closest_marker("torch") is not None
 
-    def start(program: str, **job: Any) -> Launched:
-        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, torch=torch, **job))
+    def start(program: str, kind: type[Launched] = Launched, **job: Any) -> Launched:
+        launched.append(kind(tmp_path / f"box-{len(launched)}", program, torch=torch, **job))
         return launched[-1]
 
     yield start

@@ -22,7 +22,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.onstart.supervision import rank_process
-from vastrun.onstart.supervision.launch import Launch, make_folders
+from vastrun.onstart.supervision.launch import AdoptedAgent, Launch, make_folders
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.trainer import data
 from vastrun.trainer.job.config import config_of
@@ -103,31 +103,13 @@ def _supervise(box: Path) -> NoReturn:
     os._exit(main(begin=_fork_agent))
 
 
-class _ForkedAgent:
-    """Stands for torch's launch agent."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        if self._code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if ended else None
-        return self._code
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-
 def _fork_agent(box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
     make_folders(box)
     supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         _be_agent(box, world_size, env, supervisor)
-    return Launch(box=box, world_size=world_size, agent=_ForkedAgent(pid))
+    return Launch(box=box, world_size=world_size, agent=AdoptedAgent(pid))
 
 
 def _be_agent(box: Path, world_size: int, env: Mapping[str, str], supervisor: int) -> NoReturn:

@@ -16,7 +16,11 @@ from tests.programs import described
 from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
+from vastrun.contract.records import read_json
+from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.processes import environ_of, process_table
 
 _BEATING = """
     import os, signal, sys, time
@@ -47,7 +51,7 @@ class Launched:
         """`within`: a command that starts the supervisor, such as in a namespace."""
         self.box = path
         self._within = within
-        self._mark = f"VASTRUN_INSTANCE={uuid.uuid4()}"
+        self._mark = str(uuid.uuid4())
         (path / layout.CODE).mkdir(parents=True)
         text = textwrap.dedent(_BEATING if beating else "") + textwrap.dedent(program)
         (path / layout.CODE / "program.py").write_text(text)
@@ -77,16 +81,17 @@ class Launched:
 
     def until_steps(self, count: int) -> None:
         """Returns when every rank is at that step."""
-        eventually(lambda: self._status().get("step", 0) >= count)
+        eventually(lambda: (number_in(self.box / layout.STATUS, "step") or 0) >= count)
 
     def processes(self) -> list[int]:
         """Pids of all that this run started and that still lives."""
-        return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if self._has_mark(p)]
+        return [pid for pid in process_table() if environ_of(pid).get("VASTRUN_INSTANCE") == self._mark]
 
     def agent(self) -> int:
         """Pid of the launch agent that has started ranks; the kernel may have given its copy a lower one."""
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()}
         agents = {
-            pid for pid in self.processes() if b"vastrun.onstart.supervision.launch_agent" in _words(pid)
+            pid for pid, line in lines.items() if b"\0vastrun.onstart.supervision.launch_agent\0" in line
         }
         (agent,) = agents - {int((self.box / layout.SPARE_AGENT).read_text())}
         return agent
@@ -104,31 +109,21 @@ class Launched:
 
     def environment(self) -> dict[str, str]:
         """Of the supervisor."""
-        name, _, value = self._mark.partition("=")
-        return os.environ | {name: value, "VASTRUN_BOX": str(self.box), "PYTHONPATH": _root()}
+        root = str(Path(layout.__file__).parents[2])
+        return os.environ | {
+            "VASTRUN_INSTANCE": self._mark,
+            "VASTRUN_BOX": str(self.box),
+            "PYTHONPATH": root,
+        }
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [*self._within, sys.executable, "-P", "-m", "vastrun.onstart.supervise"], env=self.environment()
         )
 
-    def _status(self) -> Any:
-        path = self.box / layout.STATUS
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    def _has_mark(self, environ: Path) -> bool:
-        try:
-            return self._mark.encode() in environ.read_bytes().split(b"\0")
-        except OSError:
-            return False
-
 
 Launcher = Callable[..., Launched]
 """Starts a program with options of its job."""
-
-
-def _words(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def job_of(**changes: Any) -> dict[str, Any]:
@@ -150,5 +145,6 @@ def job_of(**changes: Any) -> dict[str, Any]:
     return described(job | changes)
 
 
-def _root() -> str:
-    return str(Path(layout.__file__).parents[2])
+def read_job(**changes: Any) -> Job:
+    """The same, as the machine's part reads it."""
+    return read_json(Job, json.dumps(job_of(**changes)))

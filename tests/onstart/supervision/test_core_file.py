@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.onstart.supervision.core_file import (
-    CoreLocation,
-    CoreNotes,
-    core_location,
-    read_notes,
-)
+from vastrun.onstart.supervision.core_file import CoreLocation, CoreNotes, core_location, read_notes
 
 STATUS, AUXILIARY, SIGNAL, FILES = 1, 6, 0x53494749, 0x46494C45
 X86_64, ARM_64, OTHER = 62, 183, 8
@@ -83,15 +78,15 @@ IN_LIBRARY, ENTRY = 0x7F0000001234, 0x400100
                 files_note(),
             ),
             ARM_64,
-            CoreNotes(address=16, location="python3+0x0", executable=""),
+            CoreNotes(address=16, location="python3+0x0"),
         ),
         # A signal that a process sent has no address; the end of a mapping is no part of it.
         (
             (signal_note(16, code=0), status_note(0x500000), files_note()),
             X86_64,
-            CoreNotes(address=None, location="", executable=""),
+            CoreNotes(),
         ),
-        ((status_note(IN_LIBRARY), files_note()), OTHER, CoreNotes(address=None, location="", executable="")),
+        ((status_note(IN_LIBRARY), files_note()), OTHER, CoreNotes()),
     ],
     ids=["a crash in a library", "on ARM, with several threads", "a signal of a process", "another machine"],
 )
@@ -103,12 +98,12 @@ def test_a_core_names_the_address_the_place_and_the_program(
 
 def test_what_is_no_core_or_is_cut_off_has_no_notes(tmp_path: Path) -> None:
     path = tmp_path / "core"
-    assert read_notes(path) is None
-    assert read_notes(core(path, signal_note(16), kind=2)) is None
-    assert read_notes(core(path, signal_note(16), truncated=200)) is None
+    assert read_notes(path) == CoreNotes()
+    assert read_notes(core(path, signal_note(16), kind=2)) == CoreNotes()
+    assert read_notes(core(path, signal_note(16), truncated=200)) == CoreNotes()
     # The notes themselves may be cut off: those before are read.
     notes = read_notes(core(path, signal_note(16), status_note(IN_LIBRARY), truncated=1))
-    assert notes == CoreNotes(address=16, location="", executable="")
+    assert notes == CoreNotes(address=16)
 
 
 LIMITS = """

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
-from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
+from tests.onstart.supervision.launches import read_job as job
 from vastrun.onstart.supervision.environment import lowers_debug, rank_environment, wandb_id, wandb_variables
 from vastrun.onstart.supervision.restarts import Start
 
@@ -16,12 +14,6 @@ BOX = Path("/box")
 START = Start(world_size=2)
 RUN = "calm-heron-3f1a"
 BATCH = {"batch": {"name": "widths", "values": {"lr": 0.1}}, "name": "demo"}
-
-
-def job(**changes: Any) -> Job:
-    made = read_as(Job, job_of(**changes))
-    assert isinstance(made, Job)
-    return made
 
 
 def test_the_job_wins_over_our_defaults_and_the_defaults_over_the_image() -> None:

@@ -1,6 +1,5 @@
 """GPUs that work less than half of the time for five minutes are noticed, with what their ranks wait for."""
 
-import itertools
 import json
 import multiprocessing
 import os
@@ -12,14 +11,12 @@ from typing import Self
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import read_job
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
-from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
-from vastrun.onstart.supervision.launch import Launch
+from vastrun.onstart.supervision.launch import AdoptedAgent, Launch
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.progress import ProgressTracker
 from vastrun.onstart.supervision.ranklogs import MergedLog
@@ -105,26 +102,13 @@ def test_shares_are_rounded_to_thousandths() -> None:
     assert all(share != round(share, 2) for share in shares)
 
 
-class Agent:
-    """The process that started the ranks; it runs."""
-
-    pid = 0
-
-    def poll(self) -> None:
-        return None
-
-    def kill(self) -> None:
-        raise AssertionError("it is not to be ended")
-
-
 def report(box: Path, gpus: IdleGpuWatch) -> None:
     """Write the status of the only rank of a box."""
-    job = read_as(Job, job_of(ranks=1, gpus=1))
-    assert isinstance(job, Job)
+    job = read_job(ranks=1, gpus=1)
     Watch(
         box=box,
         job=job,
-        launch=Launch(box=box, world_size=1, agent=Agent()),
+        launch=Launch(box=box, world_size=1, agent=AdoptedAgent(0)),
         log=MergedLog(path=box / layout.LOG),
         stop=StopRequest(path=box / layout.STOP),
         peers=Peers(this_node=ThisNode(), run_id=job.run_id),
@@ -153,9 +137,10 @@ def test_the_status_has_the_current_period(
     assert (told and (told["load"], told["waits_for"])) == idle
 
 
-def test_gpus_that_work_most_of_the_time_are_not_idle() -> None:
+@pytest.mark.parametrize("loads", [(0.9, 0.2), (None,)])
+def test_gpus_that_work_most_of_the_time_or_say_nothing_are_not_idle(loads: tuple[float | None, ...]) -> None:
     machine = Machine()
-    for load in itertools.islice(itertools.cycle((0.9, 0.2)), 100):
+    for load in loads * 100:
         machine.load = load
         machine.lives(EVERY_S)
     assert machine.watch.longest is None
@@ -171,6 +156,7 @@ def test_gpus_that_work_most_of_the_time_are_not_idle() -> None:
         ({"workers": 3.8}, "cpu"),
         ({}, "collectives"),
         ({"ranks": 1}, "unknown"),
+        ({"step": 0, "activity": ""}, "collectives"),  # a program that reports no steps
     ],
 )
 def test_the_reason_follows_from_what_the_ranks_do(changes: dict[str, object], reason: str) -> None:
@@ -194,18 +180,6 @@ def test_time_before_the_first_step_and_gaps_do_not_count() -> None:
     machine.now += 3600
     assert machine.lives(290).watch.current is None
     assert machine.lives(20).watch.current is not None
-
-
-def test_a_program_that_reports_no_steps_is_judged_too() -> None:
-    machine = Machine()
-    machine.step, machine.activity = 0, ""
-    assert machine.lives(320).watch.current is not None
-
-
-def test_without_loads_nothing_is_judged() -> None:
-    machine = Machine()
-    machine.load = None
-    assert machine.lives(900).watch.longest is None
 
 
 def test_loads_are_read_from_nvidia_smi_while_it_runs(tmp_path: Path) -> None:

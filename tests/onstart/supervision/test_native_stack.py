@@ -4,13 +4,12 @@ import os
 import shutil
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.onstart.supervision.cores import cores_are_files
-from tests.onstart.supervision.launches import Launched
+from tests.onstart.supervision.launches import Launcher
 from vastrun.contract import layout
 from vastrun.onstart.supervision.core_file import CoreLocation
 from vastrun.onstart.supervision.native_stack import (
@@ -51,6 +50,10 @@ def test_the_frame_that_crashed_is_below_the_handlers_of_its_signal() -> None:
     assert top_native_frame("") == ""
 
 
+def ended(exit_code: int, rank: int = 0) -> RankProcess:
+    return RankProcess(rank=rank, pid=7 + rank, started_at=1.0, exit_code=exit_code, ended_at=2.0)
+
+
 def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path) -> None:
     for folder in (layout.RAW_LOGS, layout.STACKS, layout.CODE):
         (tmp_path / folder).mkdir(parents=True)
@@ -60,10 +63,9 @@ def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path)
         f'  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
         f'  File "{tmp_path}/code/train.py", line 7 in step\n'
     )
-    process = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-11, ended_at=2.0)
     nowhere = CoreLocation(folder=tmp_path / layout.CODE, name="core", has_pid=False)
 
-    keep_native_stacks(tmp_path, [process], since=time.time(), location=nowhere)
+    keep_native_stacks(tmp_path, [ended(-11)], since=time.time(), location=nowhere)
 
     crash, stacks = read_crash(tmp_path, 0)
     assert stacks is not None
@@ -73,10 +75,9 @@ def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path)
 
 
 def test_ranks_that_the_supervisor_killed_and_those_that_did_not_crash_leave_nothing(tmp_path: Path) -> None:
-    aborted = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-6, ended_at=2.0)
-    raised = RankProcess(rank=1, pid=8, started_at=1.0, exit_code=1, ended_at=2.0)
     location = CoreLocation(folder=tmp_path, name="core", has_pid=False)
-    keep_native_stacks(tmp_path, [aborted, raised], since=0.0, exclude={0}, location=location)
+    killed, raised = ended(-6), ended(1, rank=1)
+    keep_native_stacks(tmp_path, [killed, raised], since=0.0, exclude={0}, location=location)
     assert not native_file(tmp_path, 0).exists() and not native_file(tmp_path, 1).exists()
 
 
@@ -95,10 +96,9 @@ def test_a_gdb_that_is_too_slow_is_killed_and_what_it_printed_is_kept(
     gdb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "core").write_bytes(CORE)
-    process = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-11, ended_at=2.0)
     location = CoreLocation(folder=tmp_path, name="core", has_pid=False)
 
-    keep_native_stacks(tmp_path, [process], since=0.0, location=location, is_stopping=began.exists)
+    keep_native_stacks(tmp_path, [ended(-11)], since=0.0, location=location, is_stopping=began.exists)
 
     _, stacks = read_crash(tmp_path, 0)
     assert stacks is not None
@@ -109,25 +109,14 @@ def test_a_gdb_that_is_too_slow_is_killed_and_what_it_printed_is_kept(
 needs_cores = pytest.mark.skipif(not cores_are_files(), reason="the kernel hands core files to a program")
 
 
-@pytest.fixture
-def launched(tmp_path: Path) -> Iterator[list[Launched]]:
-    runs: list[Launched] = []
-    yield runs
-    for run in runs:
-        run.end()
-
-
 @needs_cores
 @pytest.mark.slow
 @pytest.mark.needs("gdb")
 def test_a_program_that_crashes_has_its_native_stack_in_the_verdict_and_leaves_no_core(
-    tmp_path: Path, launched: list[Launched]
+    launch: Launcher,
 ) -> None:
-    box = tmp_path / "box"
-    launched.append(Launched(box, CRASHES, beating=False, ranks=1))
-
-    outcome = launched[0].outcome()
-
+    run = launch(CRASHES, beating=False, ranks=1)
+    box, outcome = run.box, run.outcome()
     assert outcome.reason == "signal"
     assert outcome.detail.startswith("rank 0 was killed by SIGSEGV in ")
     assert "strlen" in outcome.detail and "called by code/program.py:5 reads_nothing" in outcome.detail
@@ -141,19 +130,17 @@ def test_a_program_that_crashes_has_its_native_stack_in_the_verdict_and_leaves_n
 
 @needs_cores
 def test_without_gdb_the_notes_of_a_small_core_name_the_address_and_the_library(
-    tmp_path: Path, launched: list[Launched], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, launch: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box, tools = tmp_path / "box", tmp_path / "tools"
+    tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("bash", "sh", "env"):
         (tools / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tools))
     # faulthandler sends the signal once more by itself: that one has no address.
     program = f"import faulthandler\nfaulthandler.disable()\n{textwrap.dedent(CRASHES)}"
-    launched.append(Launched(box, program, beating=False, ranks=1))
-
-    outcome = launched[0].outcome()
-
+    run = launch(program, beating=False, ranks=1)
+    box, outcome = run.box, run.outcome()
     assert outcome.detail.startswith("rank 0 was killed by SIGSEGV at address 0x0 in libc.so.6+0x")
     assert "the image has no gdb" in native_file(box, 0).read_text()
     assert not list((box / layout.CODE).glob("core*"))

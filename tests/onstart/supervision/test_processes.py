@@ -3,12 +3,11 @@
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.waiting import eventually
-from vastrun.onstart.supervision.processes import descendants, innermost_program
+from vastrun.onstart.supervision.processes import descendants, innermost_program, name_of
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,3 @@ def test_the_program_of_a_shell_is_the_only_process_that_it_waits_for(
             )
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
-
-
-def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()

@@ -34,8 +34,7 @@ def test_the_others_are_waited_for_longer_while_nobody_failed_by_itself(
 ) -> None:
     for rank, error in ended.items():
         raised(tmp_path, rank, error, "RuntimeError")
-    codes = [1 if rank in ended else 0 for rank in range(3)]
-    processes = exits(*codes).processes
+    processes = exits(*(int(rank in ended) for rank in range(3))).processes
     assert failure_grace_s(tmp_path, processes) == grace_s
 
 
@@ -47,24 +46,23 @@ run(Path(sys.argv[1]), 0, lambda: Child.start(lambda: {ends}))
 """
 
 
+def exit_code(box: Path, ends: str) -> int:
+    return subprocess.run([sys.executable, "-c", RUN.format(ends=ends), box], timeout=LONGEST_S).returncode
+
+
 @pytest.mark.parametrize(
     ("ends", "code"), [("os._exit(0)", 0), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)]
 )
-def test_a_rank_exits_as_its_program_exited(ends: str, code: int, tmp_path: Path) -> None:
-    (tmp_path / layout.RANKS).mkdir(parents=True)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN.format(ends=ends), tmp_path], capture_output=True, timeout=LONGEST_S
-    )
-    log = (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
-    assert (done.returncode, log) == (code, "")
+def test_a_rank_exits_as_its_program_exited(ends: str, code: int, box: Path) -> None:
+    assert exit_code(box, ends) == code
+    assert (box / layout.RAW_LOGS / "rank-0.log").read_text() == ""
 
 
-def test_a_rank_that_exits_0_waits_for_no_other_although_it_printed_a_lost_connection(tmp_path: Path) -> None:
-    (tmp_path / layout.RANKS).mkdir(parents=True)
+def test_a_rank_that_exits_0_waits_for_no_other_although_it_printed_a_lost_connection(box: Path) -> None:
     traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{LOST_PEER}\n'
     ends = f"os._exit(os.write(2, {traceback.encode()!r}) and 0)"
-    subprocess.run([sys.executable, "-c", RUN.format(ends=ends), tmp_path], timeout=LONGEST_S, check=True)
+    assert exit_code(box, ends) == 0
     exited_at = time.time()
-    assert LOST_PEER in (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
-    record = json.loads((tmp_path / layout.RANKS / "rank-0.process.json").read_text())
+    assert LOST_PEER in (box / layout.RAW_LOGS / "rank-0.log").read_text()
+    record = json.loads((box / layout.RANKS / "rank-0.process.json").read_text())
     assert exited_at - record["ended_at"] < VICTIM_WAIT_S

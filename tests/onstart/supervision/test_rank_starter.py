@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import job_of, read_job
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.launch_agent import master_of, rank_variables, start_ranks
 
@@ -17,14 +16,8 @@ FIRST = ThisNode(node=0, nodes=2, host="gpu.example.com", port=29400, address="1
 SECOND = ThisNode(node=1, nodes=2, host="gpu.example.com", port=29400, address="10.0.0.2")
 
 
-def job() -> Job:
-    found = read_as(Job, job_of())
-    assert isinstance(found, Job)
-    return found
-
-
 def test_a_rank_has_the_variables_that_torchrun_sets_numbered_node_by_node() -> None:
-    assert rank_variables(job(), SECOND, count=4, local=1, box=BOX) == {
+    assert rank_variables(read_job(), SECOND, count=4, local=1, box=BOX) == {
         "LOCAL_RANK": "1",
         "RANK": "5",
         "GROUP_RANK": "1",

@@ -1,6 +1,5 @@
 """What is measured of a machine once a rank has failed, where no fault of it can be produced here."""
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,12 +8,10 @@ import pytest
 
 from tests.emulators.box import Graphics
 from tests.emulators.nvidia_smi import nvidia_smi
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import read_job
 from tests.onstart.supervision.test_uncaught import STARTS, ran
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.job import Job
-from vastrun.contract.outcome import MachineReading
 from vastrun.onstart.supervision.reading import MachineReadings
 
 OLD = b"3,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, of an earlier run\n"
@@ -22,19 +19,13 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python, GPU has fallen off th
 KILL = "oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=7,uid=0"
 
 
-def reading(box: Path, log: str, later: bytes = b"") -> MachineReading:
-    (box / layout.JOB).write_text(json.dumps(job_of()))
-    readings = MachineReadings(box, Job.read(box), log=log)
-    if later:
-        with Path(log).open("ab") as file:
-            file.write(later)
-    return readings.take()
-
-
 def test_of_the_kernels_log_the_first_xids_and_kills_since_the_start_are_told(box: Path) -> None:
     (box / "log").write_bytes(OLD)
+    readings = MachineReadings(box, read_job(), log=str(box / "log"))
     later = f"3,2,2,-;{XID}\n SUBSYSTEM=pci\n6,3,3,-;eth0: link up\n4,4,4,-;{KILL}\n".encode()
-    found = reading(box, str(box / "log"), later + b"3,1,1,-;NVRM: Xid \xff" + b"x" * 5000 + b"\n" + OLD * 99)
+    with (box / "log").open("ab") as file:
+        file.write(later + b"3,1,1,-;NVRM: Xid \xff" + b"x" * 5000 + b"\n" + OLD * 99)
+    found = readings.take()
     assert found.kernel_log is not None
     assert found.kernel_log[:2] == (XID, KILL)
     assert (len(found.kernel_log), max(map(len, found.kernel_log))) == (16, 1000)
@@ -61,14 +52,12 @@ return nvmlDeviceGetHandleByIndex_v2(1, &event->device); }
 def test_where_the_kernels_log_is_not_shown_nvml_tells_the_xids(box: Path) -> None:
     (box / "nvml.c").write_text(NVML)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", box / "nvml.so", box / "nvml.c"], check=True)
-    (box / layout.JOB).write_text(json.dumps(job_of(gpus=1)))
-    readings = MachineReadings(box, Job.read(box), log="/no/such/log", nvml=str(box / "nvml.so"))
+    readings = MachineReadings(box, read_job(gpus=1), log="/no/such/log", nvml=str(box / "nvml.so"))
     assert eventually(lambda: readings.take().kernel_log) == ("XID 78 on GPU 1", "XID 79 on GPU 1")
 
 
 def test_a_kill_for_lack_of_memory_is_dated_once(box: Path) -> None:
-    (box / layout.JOB).write_text(json.dumps(job_of()))
-    readings = MachineReadings(box, Job.read(box))
+    readings = MachineReadings(box, read_job())
     before = readings.take()
     assert (before.memory_killed, before.memory_killed_at) == (False, None)
     (box / layout.MEMORY_EVENTS).write_text("oom_kill 1\n")
@@ -79,7 +68,7 @@ def test_a_kill_for_lack_of_memory_is_dated_once(box: Path) -> None:
 
 @pytest.mark.parametrize("log", ["/no/such/log", "/"])
 def test_a_kernels_log_that_is_not_shown_is_normal(box: Path, log: str) -> None:
-    assert reading(box, log).kernel_log is None
+    assert MachineReadings(box, read_job(), log=log).take().kernel_log is None
 
 
 def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None:
@@ -92,7 +81,8 @@ def test_the_limits_of_a_program_are_told_beside_what_it_used(box: Path) -> None
         "files = []\n"
         "while True: files.append(open(__file__))",
     )
-    (limits,) = (line for line in reading(box, "/dev/null").limits if "files" in line)
+    reading = MachineReadings(box, read_job(), log="/dev/null").take()
+    (limits,) = (line for line in reading.limits if "files" in line)
     assert limits.endswith(": 20 of 20 open files, 0 of 64 KiB of locked memory")
 
 
@@ -105,8 +95,7 @@ def test_a_gpu_that_no_longer_answers_does_not_hold_the_reading(
     tool.write_text(graphics.replace("\n", f"\n[ ! -e {hung} ] || exec sleep 40\n", 1))
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    (box / layout.JOB).write_text(json.dumps(job_of(gpus=1)))
-    readings = MachineReadings(box, Job.read(box))
+    readings = MachineReadings(box, read_job(gpus=1))
     assert eventually(lambda: readings.take().gpu_faults == ())
     hung.touch()
     assert readings.take().gpu_faults is None

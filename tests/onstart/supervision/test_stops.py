@@ -1,8 +1,7 @@
 """Programs that are asked to stop, as real processes: what reaches them, and what their outcome says."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,16 +28,8 @@ SAVES = """
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launcher]:
-    launched: list[Launched] = []
-
-    def start(program: str, **job: Any) -> Launched:
-        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, **{"ranks": 1, **job}))
-        return launched[-1]
-
-    yield start
-    for run in launched:
-        run.end()
+def launch(launch: Launcher) -> Launcher:
+    return partial(launch, ranks=1)
 
 
 def stop(run: Launched, cause: str = "time_limit") -> None:

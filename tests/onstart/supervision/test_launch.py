@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,9 @@ class EarlyLaunch(Launched):
 
 
 @pytest.fixture
-def early(tmp_path: Path) -> Iterator[Early]:
-    """Starts a supervisor before its turn; what is left at the end is killed."""
-    launched: list[EarlyLaunch] = []
-
-    def start(program: str) -> EarlyLaunch:
-        launched.append(EarlyLaunch(tmp_path / f"box-{len(launched)}", program))
-        return launched[-1]
-
-    yield start
-    for run in launched:
-        run.end()
+def early(launch: Callable[..., EarlyLaunch]) -> Early:
+    """Starts a supervisor before its turn."""
+    return partial(launch, kind=EarlyLaunch)
 
 
 SAYS_WHO_STARTED_IT = """
