@@ -21,8 +21,8 @@ from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
 from vastrun.onstart.holding.machine import PROC, Process, box_processes, list_processes
 from vastrun.onstart.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
 from vastrun.onstart.optional_files import read_text
-from vastrun.onstart.supervision.memory_counters import count
 from vastrun.onstart.supervision.processes import send
+from vastrun.onstart.supervision.reading import count
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")

@@ -1,7 +1,8 @@
 """Reading: measure the machine once a rank has failed, to compare with its start. Standard library only.
 
 While all is well only the file systems and the kernel's counters are looked at, once a second: what filled a
-disk or /dev/shm is often removed when its process ends.
+disk or /dev/shm is often removed when its process ends. The kernel counts kills for lack of memory, and its
+peak use, for each cgroup; the holder of a machine counts them for each slot.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,10 +28,13 @@ from vastrun.contract.outcome import FileSystem, MachineReading
 from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.optional_files import number_in
-from vastrun.onstart.supervision.memory_counters import count, folders_of, memory_kills, memory_use
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60
+"""Bytes; cgroup v1 reports a larger number where there is no limit."""
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""
 FULL_BYTES = 1 << 18
@@ -260,3 +264,51 @@ def _watch_xids(library: str) -> Callable[[], tuple[str, ...]]:
         return "" if ended else f"XID {event.xid} on GPU {gpus.get(event.device, '?')}"
 
     return lambda: tuple(islice(iter(next_xid, ""), _MAX_EVENTS))
+
+
+def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS, *, only_own: bool = False) -> int:
+    """Count processes that were killed for lack of memory.
+
+    By the kernel in this cgroup, else, unless `only_own`, on this computer; and by the holder of the machine
+    in this slot.
+    """
+    names = ("memory.events", "memory.oom_control")
+    kernel = [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
+    kernel += [] if only_own else [proc / "vmstat"]
+    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", kernel)
+
+
+def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> str:
+    """Say the peak use of this slot, else of this cgroup; empty where it has no limit or is unknown."""
+    slot = (box / layout.MEMORY_EVENTS,)
+    limit, peak = count("limit", slot), count("peak", slot)
+    for folder in () if limit else folders_of("memory", proc, cgroups):
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes") or 0
+        peak = number_in(folder / "memory.peak") or number_in(folder / "memory.max_usage_in_bytes") or 0
+        if limit and peak:
+            break
+    is_known = peak and 0 < limit < _UNLIMITED
+    return f"peak memory {peak / (1 << 30):.1f} GiB of {limit / (1 << 30):.1f} GiB" if is_known else ""
+
+
+def folders_of(controller: str, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Iterator[Path]:
+    """Yield the folders of this process's cgroup, v2 and v1, then the roots that a container sees."""
+    with suppress(OSError, ValueError):
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield cgroups / path.lstrip("/")
+            elif controller in controllers.split(","):
+                yield cgroups / controller / path.lstrip("/")
+    yield cgroups
+    yield cgroups / controller
+
+
+def count(name: str, files: Iterable[Path]) -> int:
+    """Return the named number from the first file that has it; 0 where none has."""
+    for path in files:
+        with suppress(OSError, ValueError):
+            counts = dict(line.split()[:2] for line in path.read_text().splitlines())
+            if name in counts:
+                return int(counts[name])
+    return 0

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.onstart.holding.hold import enforce_memory_limit
 from vastrun.onstart.holding.machine import list_processes
-from vastrun.onstart.supervision.memory_counters import count, memory_kills, memory_use
+from vastrun.onstart.supervision.reading import count, memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
 _FORKS = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract import layout
-from vastrun.onstart.supervision import memory_counters
+from vastrun.onstart.supervision import reading as memory_counters
 
 GIB = 1 << 30
 V2_OWN = {
