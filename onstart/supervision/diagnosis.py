@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Optional, cast, get_args
+from typing import cast, get_args
 
 from vastrun.contract import layout, outcome
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
@@ -48,7 +48,7 @@ class TimedRankEnd:
     """True when it reported a SIGTERM; all ranks then exit."""
     crash: str = ""
     """Native frame of a crash, and the file with its stacks; empty: nothing was recorded."""
-    measured: Optional[outcome.Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    measured: outcome.Reason | None = None
     """Reason that the measurements of its machine prove; None: none."""
     fact: str = ""
     """The measurement that proves it; empty without one."""
@@ -120,22 +120,26 @@ def diagnose(box: Path, observed: ObservedLaunch) -> Diagnosis:
 
 
 def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
-    """Return the ends of the ranks of this node."""
+    """Read the ends of this node's ranks from their process records, own records, heartbeats and logs."""
+    started = {process.rank: process for process in observed.processes}
     ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
-    ends = read_ends(box, ranks, observed.processes, training=observed.training)
-    reading, pids = observed.reading, {process.rank: process.pid for process in observed.processes}
-    return ends if reading is None else tuple(_with_measured(box, end, pids, reading) for end in ends)
+    ends = [_read_end(box, rank, started.get(rank), training=observed.training) for rank in ranks]
+    any_failed = observed.training and any(dated.end.exit_code != 0 for dated in ends)
+    ends = [replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends]
+    if observed.reading is None:
+        return tuple(ends)
+    return tuple(_with_measured(box, dated, started.get(dated.end.rank), observed.reading) for dated in ends)
 
 
 def _with_measured(
-    box: Path, dated: TimedRankEnd, pids: Mapping[int, int], reading: outcome.MachineReading
+    box: Path, dated: TimedRankEnd, process: RankProcess | None, reading: outcome.MachineReading
 ) -> TimedRankEnd:
     """Add the reason that the measurements prove to the end of a rank that failed."""
     end = dated.end
     reason = reason_of_end(end)
-    if end.exit_code in (None, 0) or reason in _OWN_REASONS:
+    if process is None or not process.exit_code or reason in _OWN_REASONS:
         return dated
-    raised = uncaught_of(box, end.rank, pids.get(end.rank, 0), dated.at)
+    raised = uncaught_of(box, end.rank, process.pid, dated.at)
     measured, fact = measured_cause(Failure(end=end, at=dated.at, raised=raised, reading=reading))
     if measured is None and reason == "device" and reading.gpu_faults == ():
         measured, fact = "error", "the GPUs of this machine respond, and none reports an error"
@@ -238,23 +242,6 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
         return f"{ranks} could not save in time: the steps since the last checkpoint are lost"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
     return "checkpoint saved" if saved else "all ranks exited in time"
-
-
-def read_ends(
-    box: Path,
-    ranks: Iterable[int],
-    processes: Iterable[RankProcess],
-    *,
-    training: bool = False,
-) -> tuple[TimedRankEnd, ...]:
-    """Read the end of each rank from its process record, its own record, its heartbeat and its log.
-
-    `training`: the ranks run the onboard trainer, which records when it has finished.
-    """
-    started = {process.rank: process for process in processes}
-    ends = [_read_end(box, rank, started.get(rank), training=training) for rank in ranks]
-    any_failed = training and any(dated.end.exit_code != 0 for dated in ends)
-    return tuple(replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends)
 
 
 def left_early(box: Path, process: RankProcess) -> bool:
