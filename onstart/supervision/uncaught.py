@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Optional
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Reason
@@ -61,7 +60,7 @@ class Link:
 
     names: tuple[str, ...]
     """Names of its class and of its bases."""
-    errno: Optional[int]  # noqa: UP045 - evaluated by Python 3.9, too
+    errno: int | None
     text: str
     """Type and message, as Python prints them."""
 
@@ -87,11 +86,11 @@ class Uncaught:
     """From the first exception, which caused the others."""
     module: str = ""
     """Name of the module that raised the first exception."""
-    torch_cuda: Optional[str] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    torch_cuda: str | None = None
     """CUDA version of the torch that the process used; None: it used none, or one without CUDA."""
     child: int = 0
     """Pid of the child; 0: it was an exception."""
-    exit_code: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    exit_code: int | None = None
     """Exit code of the child."""
     limits: str = ""
     """What the process used of its limits."""
