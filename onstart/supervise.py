@@ -62,13 +62,12 @@ def main(begin: StartRanks | None = None) -> int:
         with Peers(this_node=this_node, run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
+        outcome = supervisor_failure(error, job, started_at)
+        raise
+    finally:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
-        write_atomically(box / layout.OUTCOME, supervisor_failure(error, job, started_at).to_json())
-        raise
-    kill_descendants(within_s=_KILL_S)
-    reserve.unlink(missing_ok=True)
-    write_atomically(box / layout.OUTCOME, outcome.to_json())
+        write_atomically(box / layout.OUTCOME, outcome.to_json())
     exit_code = REASONS[outcome.reason].exit_code
     # The evidence comes first: a stop may not leave enough time for trackers.
     write_atomically(box / layout.OUTCOME, evidence.finish_wandb_run(box, job, outcome, exit_code).to_json())
@@ -149,15 +148,13 @@ def _keep_native_stacks(
     box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> None:
     """Record the stacks of ranks that crashed; after a stop there is no time for it."""
-    ranks = {process.rank for process in observed.processes}
-    exclude = ranks if stop.cause is not None else observed.killed
     # Reading them takes longer than the silence after which the other nodes take this one for lost.
     deleted = peers.listen_while(
         lambda: keep_native_stacks(
             box,
-            observed.processes,
+            observed.processes if stop.cause is None else (),
             since=observed.started_at,
-            exclude=exclude,
+            exclude=observed.killed,
             is_stopping=lambda: (stop.cause or peers.stop_cause) is not None,
         )
     )
@@ -203,12 +200,15 @@ def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, lo
 
 def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -> StartRecord:
     """Return the record of one start of the ranks."""
+    final = evidence.read_final(box)
+    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    has_beaten = any(rank.activity for rank in diagnosis.ranks)
     return StartRecord(
         reason=diagnosis.reason,
         detail=diagnosis.detail,
         world_size=observed.world_size,
         micro_batch=number_in(box / layout.PLAN, "micro_batch"),
-        steps_done=_steps_done(box, diagnosis),
+        steps_done=step if has_beaten else max(step, logged_step(box)),
         checkpoint=number_in(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
         stage=evidence.stage_of(box),
@@ -222,8 +222,8 @@ def conclude(
     job: Job,
     observed: ObservedLaunch,
     diagnosis: Diagnosis,
-    starts: Sequence[StartRecord] = (),
-    before: Mapping[Path, evidence.Stamp] = evidence.NO_STAMPS,
+    starts: Sequence[StartRecord],
+    before: Mapping[Path, evidence.Stamp],
 ) -> Outcome:
     """Collect the evidence of a training that is over.
 
@@ -235,7 +235,7 @@ def conclude(
         kind=job.program.kind,
         reason=diagnosis.reason,
         detail=diagnosis.detail,
-        started_at=starts[0].started_at if starts else observed.started_at,
+        started_at=starts[0].started_at,
         ended_at=time.time(),
         world_size=observed.world_size,
         ranks=diagnosis.ranks,
@@ -250,7 +250,7 @@ def conclude(
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
         final_record=final is not None,
-        steps_done=_steps_done(box, diagnosis),
+        steps_done=starts[-1].steps_done,
         steps_planned=job.program.total_steps or None,
         last_loss=loss.value,
         loss_finite=loss.finite,
@@ -278,12 +278,6 @@ def supervisor_failure(error: BaseException, job: Job | None, started_at: float)
         world_size=job.ranks if job else 0,
         ranks=(),
     )
-
-
-def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
-    final = evidence.read_final(box)
-    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
-    return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ _KILL_S = 2.0
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
-NO_STAMPS: Mapping[Path, Stamp] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +143,7 @@ def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
 
 
 def run_checks(
-    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NO_STAMPS
+    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp]
 ) -> tuple[Check, ...]:
     """Check each condition of the job's `success:` section. `before`: files that existed before."""
     if success is None:

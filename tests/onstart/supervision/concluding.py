@@ -8,7 +8,7 @@ from tests.onstart.supervision.launches import job_of
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
-from vastrun.onstart.supervise import conclude
+from vastrun.onstart.supervise import conclude, start_record_of
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.uncaught import uncaught_folder
@@ -36,4 +36,10 @@ def raised(box: Path, rank: int, text: str, *names: str, errno: int | None = Non
 
 def outcome(box: Path, observed: ObservedLaunch, **job: Any) -> Outcome:
     (box / layout.JOB).write_text(json.dumps(job_of(**job)))
-    return conclude(box, Job.read(box), observed, diagnose(box, observed))
+    return concluded(box, observed)
+
+
+def concluded(box: Path, observed: ObservedLaunch) -> Outcome:
+    """The outcome of a box that has its job, after its only start."""
+    found = diagnose(box, observed)
+    return conclude(box, Job.read(box), observed, found, [start_record_of(box, observed, found)], {})
