@@ -33,11 +33,10 @@ def agree_on_restart(
     if job.nodes == 1:
         return next_start(job, history, last, healthy)
     peers.publish(has_concluded=True, gpus=None if healthy is None else len(healthy))
-    decision = (
-        _decide(job, history, last, healthy, peers)
-        if peers.this_node.is_host
-        else _wait_for_decision(peers, last)
-    )
+    if peers.this_node.is_host:
+        decision = _decide(job, history, last, healthy, peers)
+    else:
+        decision = _wait_for_decision(peers, last)
     if isinstance(decision, NoRestart):
         return decision
     start = replace(decision.start, gpus=gpus_for(job, decision.start.world_size, healthy))
@@ -52,34 +51,28 @@ def unreachable_text(peers: Peers) -> str:
 def _decide(
     job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
 ) -> Restart | NoRestart:
-    decision = next_start(job, history, last, healthy)
-    if isinstance(decision, Restart):
-        decision = _when_all_concluded(job, history, last, healthy, peers)
+    """Decide for all nodes; on a restart once no rank is left on any node, by the GPUs of all nodes."""
+    decision, deadline = next_start(job, history, last, healthy), time.monotonic() + CONCLUDE_TIMEOUT_S
+    while isinstance(decision, Restart):
+        concluded = {state.node for state in peers.in_this_start if state.has_concluded}
+        late = [str(node) for node in range(1, job.nodes) if node not in concluded]
+        if peers.disconnected:
+            decision = NoRestart(why=unreachable_text(peers))
+        elif not late:
+            elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
+            decision = next_start(job, history, last, healthy, elsewhere)
+            break
+        elif time.monotonic() >= deadline:
+            why = f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s"
+            decision = NoRestart(why=why)
+        else:
+            peers.listen()
+            time.sleep(0.1)
     if isinstance(decision, Restart):
         peers.publish(restart=decision)
     else:
         peers.publish(is_over=True, why_over=decision.why)
     return decision
-
-
-def _when_all_concluded(
-    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
-) -> Restart | NoRestart:
-    """Decide once no rank is left on any node, by the GPUs of all nodes."""
-    deadline = time.monotonic() + CONCLUDE_TIMEOUT_S
-    while True:
-        concluded = {state.node for state in peers.in_this_start if state.has_concluded}
-        late = [str(node) for node in range(1, job.nodes) if node not in concluded]
-        if not late or peers.disconnected or time.monotonic() >= deadline:
-            break
-        peers.listen()
-        time.sleep(0.1)
-    if peers.disconnected:
-        return NoRestart(why=unreachable_text(peers))
-    if late:
-        return NoRestart(why=f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s")
-    elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
-    return next_start(job, history, last, healthy, elsewhere)
 
 
 def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import REASONS, Meaning, StartRecord
+from vastrun.contract.outcome import REASONS, StartRecord
 
 MAX_STARTS_WITHOUT_PROGRESS = 3
 """Consecutive starts without a new checkpoint after which the ranks are not restarted."""
@@ -54,15 +55,12 @@ def next_start(
 
     `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
-    meaning = REASONS[history[-1].reason]
     is_before_last = any(span.name == history[-1].stage for span in job.program.stages[:-1])
     if history[-1].reason == "finished" and is_before_last:
         # A new plan: the micro-batch that fitted was that of another model.
         start = replace(last, number=last.number + 1, micro_batch=None)
         return Restart(start=start, after_s=0.0)
-    if not meaning.is_curable:
-        return NoRestart(why="the same error would recur")
-    why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
+    why_not = _reason_against(job, history)
     if why_not is not None:
         return NoRestart(why=why_not)
     # All nodes have equally many ranks: the node with the fewest GPUs decides.
@@ -97,9 +95,9 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     Starts that ran out of memory do not count, since the next start has another plan, nor those that only
     scored a stage.
     """
-    count, saved = 0, [-1, *(_saved(record) for record in history)]
-    for before, record in zip(reversed(saved[:-1]), reversed(history)):
-        if _saved(record) > before:
+    count, saved = 0, [-1, *(-1 if record.checkpoint is None else record.checkpoint for record in history)]
+    for (before, after), record in reversed([*zip(pairwise(saved), history)]):
+        if after > before:
             break
         count += record.reason not in ("oom", "finished")
     return count
@@ -126,26 +124,21 @@ def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> 
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
-def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
+def _reason_against(job: Job, history: Sequence[StartRecord]) -> str | None:
+    """Return why a restart would not help, or is not allowed; None if it may help."""
+    last, meaning = history[-1], REASONS[history[-1].reason]
+    if not meaning.is_curable:
+        return "the same error would recur"
     limits = job.program.max_restarts if job.restarts is None else job.restarts
     limit = limits.get(meaning.cause or "", 0)
     if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
         return f"restarts allows {limit} by {meaning.cause}"
     if without_progress(history) >= MAX_STARTS_WITHOUT_PROGRESS:
         return f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
-    return None
-
-
-def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
-    """Return why a training that ran out of memory would do so again; None if a restart may help."""
-    if record.reason != "oom" or job.program.out_of_memory == "again":
+    if last.reason != "oom" or job.program.out_of_memory == "again":
         return None
     if job.program.out_of_memory == "fail":
         return f"{job.program.kind}.out_of_memory is fail"
-    if record.micro_batch is None:
+    if last.micro_batch is None:
         return "it ran out of memory before its first step"
-    return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
-
-
-def _saved(record: StartRecord) -> int:
-    return -1 if record.checkpoint is None else record.checkpoint
+    return "a micro-batch of 1 does not fit" if last.micro_batch <= 1 else None
