@@ -36,7 +36,7 @@ from vastrun.onstart.supervision.progress import last_loss, logged_step
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.reading import FULL_BYTES
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
-from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
+from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, StartRanks, run_ranks
@@ -111,16 +111,16 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
-        if isinstance(decision, NoRestart) or stop.cause is not None:
+        if isinstance(decision, str) or stop.cause is not None:
             break
         try:
             archive_start(box, start.number)
         except OSError as error:  # a full disk
             if history[-1].reason == "finished":  # a stage before the last
                 raise
-            decision = NoRestart(why=f"the files of this start cannot be moved: {error}")
+            decision = f"the files of this start cannot be moved: {error}"
             break
-        start = decision.start
+        start = decision
         peers.begin(start.number)
         log.say(_restart_line(start, job, history[-1]))
     peers.publish(is_over=True, stop_cause=stop.cause)
@@ -162,9 +162,9 @@ def _keep_native_stacks(
         log.say(f"deleted {how_many(deleted, 'core file')}; the stacks of the crash are in stacks/")
 
 
-def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
+def _wait_for_restart(decision: Start | str, stop: StopRequest, peers: Peers) -> Start | str:
     """Wait until the restart is due or a stop is requested; a lost node cancels the restart."""
-    if isinstance(decision, NoRestart):
+    if isinstance(decision, str):
         return decision
     until = time.monotonic() + decision.after_s
     while True:
@@ -174,7 +174,7 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
         if stop.cause is not None or peers.lost or time.monotonic() >= until:
             break
         time.sleep(0.1)
-    return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
+    return unreachable_text(peers) if peers.lost and stop.cause is None else decision
 
 
 def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
@@ -186,15 +186,15 @@ def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
     return f"restart {start.number} on {fewer}{how_many(job.ranks, 'rank')}{each}{cap}"
 
 
-def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
+def _outcome(last: Outcome, decision: Start | str, stop: StopRequest, log: MergedLog) -> Outcome:
     """Return the final outcome after the last start."""
-    if isinstance(decision, Restart):
+    if isinstance(decision, Start):
         cause = stop.cause or "stopped"
         detail = f"{stop_text(cause)} before the ranks were restarted, after: {last.detail}"
         log.say(f"stopped: {detail}")
         return replace(last, reason="stopped", stop_cause=cause, detail=detail)
     if last.reason not in ("finished", "stopped"):
-        log.say(f"no restart: {decision.why}")
+        log.say(f"no restart: {decision}")
     return last
 
 

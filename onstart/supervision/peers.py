@@ -21,7 +21,7 @@ from vastrun.contract.outcome import Hang
 from vastrun.contract.records import read_json
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.diagnosis import TimedRankEnd
-from vastrun.onstart.supervision.restarts import Restart
+from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stall import RankProgress
 
 SILENT_S = 30.0
@@ -81,7 +81,7 @@ class NodeState:
     """True when it has diagnosed the end of this start, and waits for the decision."""
     gpus: int | None = None
     """Number of its GPUs that respond then; None: unknown, or it has none."""
-    restart: Restart | None = None
+    restart: Start | None = None
     """The last restart that the first node decided for every node."""
     is_over: bool = False
     """True when it will not start ranks again."""
@@ -221,11 +221,8 @@ class Peers:
 
     def begin(self, start: int) -> None:
         """Send the others the number of a new start of the ranks here."""
-        self.lost |= {
-            node
-            for node in self.disconnected
-            if node not in self.peer_states or not self.peer_states[node].is_over
-        }
+        over = {state.node for state in self.peer_states.values() if state.is_over}
+        self.lost |= self.disconnected - over
         self.state = NodeState(
             run_id=self.run_id,
             node=self.state.node,
@@ -324,13 +321,12 @@ class Peers:
         if state.run_id != self.run_id or state.node not in self._other_nodes:
             raise ValueError(f"unexpected message of node {state.node} of {state.run_id}")
         if connection.node is None:
-            node = state.node
             if self.this_node.is_host:
-                if any(other.node == node for other in self._connections):
-                    raise ValueError(f"node {node} is connected already")
-                if node in self.lost:
-                    raise ValueError(f"node {node} was lost")
-            connection.node = node
+                if any(other.node == state.node for other in self._connections):
+                    raise ValueError(f"node {state.node} is connected already")
+                if state.node in self.lost:
+                    raise ValueError(f"node {state.node} was lost")
+            connection.node = state.node
         if self.this_node.is_host:
             self._ahead[state.node].append(state.sent_at - self.clock())
         elif state.node == 0:  # only the first node is connected to all

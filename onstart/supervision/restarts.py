@@ -27,21 +27,8 @@ class Start:
     """UUIDs of the GPUs to use, as some of the machine may have failed; empty: all of them."""
     resume: str = ""
     """Path of the checkpoint from which a user's program continues; empty: a fresh start."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restart:
-    """The decision to restart the ranks."""
-
-    start: Start
-    after_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoRestart:
-    """The decision against a restart, with its reason."""
-
-    why: str
+    after_s: float = 0.0
+    """Seconds to wait before it, from the decision for it."""
 
 
 def next_start(
@@ -50,34 +37,31 @@ def next_start(
     last: Start,
     healthy: Sequence[str] | None,
     elsewhere: Sequence[int] = (),
-) -> Restart | NoRestart:
-    """Decide whether the ranks restart after their last start, whose options were `last`.
+) -> Start | str:
+    """Return the next start of the ranks after the `last` one, or why there is none.
 
     `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
     is_before_last = any(span.name == history[-1].stage for span in job.program.stages[:-1])
     if history[-1].reason == "finished" and is_before_last:
         # A new plan: the micro-batch that fitted was that of another model.
-        start = replace(last, number=last.number + 1, micro_batch=None)
-        return Restart(start=start, after_s=0.0)
+        return replace(last, number=last.number + 1, micro_batch=None, after_s=0.0)
     why_not = _reason_against(job, history)
     if why_not is not None:
-        return NoRestart(why=why_not)
+        return why_not
     # All nodes have equally many ranks: the node with the fewest GPUs decides.
     healthy_count = min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
     world_size = world_size_on(job, healthy_count)
     if world_size is None:
         where = " on each node" if job.nodes > 1 else ""
-        return NoRestart(
-            why=f"too few GPUs respond for this job's {job.ranks} ranks{where}: {healthy_count or 0}"
-        )
-    start = Start(
+        return f"too few GPUs respond for this job's {job.ranks} ranks{where}: {healthy_count or 0}"
+    return Start(
         number=last.number + 1,
         world_size=world_size,
         micro_batch=_micro_batch(job, history[-1], last, world_size),
         gpus=gpus_for(job, world_size, healthy),
+        after_s=(0.0, 0.0, 10.0)[without_progress(history)],
     )
-    return Restart(start=start, after_s=(0.0, 0.0, 10.0)[without_progress(history)])
 
 
 def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:

@@ -14,13 +14,7 @@ from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.restart_decision import agree_on_restart
-from vastrun.onstart.supervision.restarts import (
-    MAX_STARTS_WITHOUT_PROGRESS,
-    NoRestart,
-    Restart,
-    Start,
-    next_start,
-)
+from vastrun.onstart.supervision.restarts import MAX_STARTS_WITHOUT_PROGRESS, Start, next_start
 from vastrun.onstart.supervision.watch import add_peer_observations
 
 NODES = 3
@@ -41,7 +35,9 @@ def training(**changes: Any) -> Job:
     return job
 
 
-def ended(reason: Reason = "signal", *, checkpoint: int | None = None, micro_batch: int | None = None) -> Any:
+def ended(
+    reason: Reason = "signal", *, checkpoint: int | None = None, micro_batch: int | None = None
+) -> StartRecord:
     return StartRecord(
         reason=reason,
         detail="",
@@ -58,7 +54,7 @@ def all_decide(
     *histories: list[StartRecord],
     job: Job | None = None,
     last: Start = Start(world_size=2),  # noqa: B008
-) -> list[Restart | NoRestart]:
+) -> list[Start | str]:
     """What the supervisor of each node takes to follow."""
     return at_once(
         lambda peers, history: agree_on_restart(job or training(), history, last, peers), sides, histories
@@ -69,7 +65,7 @@ def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: 
     saved = [ended("oom", checkpoint=10 * number, micro_batch=4) for number in range(1, 5)]
     elsewhere = [ended("oom") for _ in saved]
     decided = all_decide(sides, saved, elsewhere, elsewhere)
-    assert decided == [Restart(start=Start(number=1, world_size=2, micro_batch=2), after_s=0.0)] * NODES
+    assert decided == [Start(number=1, world_size=2, micro_batch=2)] * NODES
 
 
 @pytest.mark.parametrize(("gpus", "chosen"), [(2, ("GPU-a", "GPU-b")), (0, ())])
@@ -82,12 +78,12 @@ def test_gpus_are_chosen_only_for_a_job_that_has_some(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     decided = all_decide(sides, *[[ended(checkpoint=5)]] * NODES, job=training(gpus=gpus))
-    assert decided == [Restart(start=Start(number=1, world_size=2, gpus=chosen), after_s=0.0)] * NODES
+    assert decided == [Start(number=1, world_size=2, gpus=chosen)] * NODES
 
 
 def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: list[Peers]) -> None:
     decided = all_decide(sides, [ended("signal", checkpoint=5)], [ended("disk")], [ended("communication")])
-    assert decided == [Restart(start=Start(number=1, world_size=2), after_s=0.0)] * NODES
+    assert decided == [Start(number=1, world_size=2)] * NODES
 
 
 @pytest.mark.parametrize(
@@ -106,19 +102,19 @@ def test_none_starts_again_where_one_machine_would_not(
     history: list[StartRecord], job: dict[str, Any], why: str, sides: list[Peers]
 ) -> None:
     decided = all_decide(sides, history, history, history, job=training(**job))
-    assert decided == [NoRestart(why=why)] * NODES
+    assert decided == [why] * NODES
 
 
 def test_none_starts_again_once_a_node_is_gone(sides: list[Peers]) -> None:
     sides[2].__exit__()
     decided = all_decide(sides[:2], [ended()], [ended()])
-    assert decided == [NoRestart(why="node 2 can no longer be reached")] * 2
+    assert decided == ["node 2 can no longer be reached"] * 2
 
 
 def test_none_starts_again_once_the_first_node_is_gone(sides: list[Peers]) -> None:
     sides[0].__exit__()
     decided = all_decide(sides[1:], [ended()], [ended()])
-    assert all(isinstance(one, NoRestart) and "0" in one.why for one in decided), decided
+    assert all(isinstance(one, str) and "0" in one for one in decided), decided
 
 
 def test_each_start_is_heard_of_by_itself(sides: list[Peers], tmp_path: Path) -> None:
@@ -149,25 +145,25 @@ def test_ranks_are_as_many_on_each_node_as_the_gpus_of_the_poorest_carry() -> No
     found = next_start(
         job, [ended("device", checkpoint=5)], Start(world_size=4), ("GPU-0", "GPU-1", "GPU-2"), (4, 2)
     )
-    assert isinstance(found, Restart)
-    assert (found.start.world_size, found.start.gpus) == (2, ("GPU-0", "GPU-1"))
+    assert isinstance(found, Start)
+    assert (found.world_size, found.gpus) == (2, ("GPU-0", "GPU-1"))
 
 
 def test_a_number_of_ranks_that_does_not_divide_the_batch_over_all_nodes_is_not_taken() -> None:
     job = training(ranks=4, gpus=4)  # of 12, 3 nodes of 3 ranks could not have equal shares
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 3))
-    assert isinstance(found, Restart)
-    assert found.start.world_size == 2
+    assert isinstance(found, Start)
+    assert found.world_size == 2
 
 
 def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
     job = training(ranks=4, gpus=4)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 0))
-    assert found == NoRestart(why="too few GPUs respond for this job's 4 ranks on each node: 0")
+    assert found == "too few GPUs respond for this job's 4 ranks on each node: 0"
 
 
 @pytest.mark.parametrize(("nodes", "where"), [(1, ""), (2, " on each node"), (3, " on each node")])
 def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str) -> None:
     job = training(ranks=4, gpus=4, nodes=nodes)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
-    assert found == NoRestart(why=f"too few GPUs respond for this job's 4 ranks{where}: 0")
+    assert found == f"too few GPUs respond for this job's 4 ranks{where}: 0"
