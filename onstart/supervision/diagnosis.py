@@ -15,13 +15,19 @@ from typing import cast, get_args
 from vastrun.contract import layout, outcome
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
+from vastrun.onstart.supervision.failure_causes import (
+    Failure,
+    failure_line,
+    measured_cause,
+    signal_of,
+    uncaught_of,
+    where_text,
+)
 from vastrun.onstart.supervision.native_stack import read_crash
 from vastrun.onstart.supervision.progress import beat_of
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.ranklogs import last_lines
 from vastrun.onstart.supervision.stop import stop_text
-from vastrun.onstart.supervision.uncaught import signal_of, uncaught_of
 
 _UNCAUGHT = 1
 """Exit code of Python after an uncaught exception."""

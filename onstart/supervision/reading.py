@@ -27,9 +27,9 @@ from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
 from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.failure_causes import UNCAUGHT, records_in
 from vastrun.onstart.supervision.memory_counters import count, folders_of, memory_kills, memory_use
 from vastrun.onstart.supervision.processes import program_processes
-from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
 TAKE_S = 3.0
 """Maximum seconds of a reading; what takes longer was not measured."""

@@ -19,6 +19,7 @@ from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import MAX_CORES, CoreLocation, bounds_cores, core_location
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
 from vastrun.onstart.supervision.environment import rank_environment
+from vastrun.onstart.supervision.failure_causes import signal_of
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
 from vastrun.onstart.supervision.peers import NodeState, Peers
@@ -30,7 +31,6 @@ from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
-from vastrun.onstart.supervision.uncaught import signal_of
 
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts ranks, given the box, their number and their environment."""

@@ -10,8 +10,8 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.onstart.supervise import conclude, start_record_of
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
+from vastrun.onstart.supervision.failure_causes import uncaught_folder
 from vastrun.onstart.supervision.rank_process import RankProcess
-from vastrun.onstart.supervision.uncaught import uncaught_folder
 
 
 def exits(*codes: int | None) -> ObservedLaunch:

@@ -7,7 +7,7 @@ import pytest
 
 from vastrun.contract.outcome import RankEnd
 from vastrun.onstart.supervision import diagnosis
-from vastrun.onstart.supervision.uncaught import signal_of
+from vastrun.onstart.supervision.failure_causes import signal_of
 
 NO_RUN: frozenset[int] = frozenset()
 
