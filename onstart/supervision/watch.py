@@ -127,7 +127,7 @@ class Watch:
     _reports: int = 0
 
     def until_over(self) -> None:
-        """Return when the agent has exited, or when there is nothing more to wait for."""
+        """Return when the agent has exited; kill the ranks when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.peers.listen()
@@ -139,6 +139,8 @@ class Watch:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
+                if ranks_progress:
+                    self.launch.kill_ranks()
                 return
             # Show meanwhile what the ranks print: that costs less than a look.
             for _ in range(_PUMPS_PER_POLL):
@@ -203,7 +205,7 @@ class Watch:
             saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
             usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
             late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
-            return not ranks_progress or (late and self._kill())
+            return not ranks_progress or late
         training = self.job.program.keeps_records
         if any(
             process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
@@ -212,9 +214,9 @@ class Watch:
             self.peers.publish(failing=True)
             is_late = self._lasted("failed", failure_grace_s(self.box, processes))
             self.take_reading(has_failed=True)
-            return is_late and self._kill()
+            return is_late
         if self.peers.failing:
-            return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
+            return not ranks_progress or self._lasted("failed", FAILED_GRACE_S)
         if not ranks_progress:
             if processes and not self.peers.ended:
                 return False  # it waits for those of the other nodes
@@ -223,7 +225,9 @@ class Watch:
         # Last: ranks that wait for a failed rank do not hang.
         observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
         is_stalled = self.peers.stalled or stall.stalled(observable, self.job)
-        return is_stalled and self._record_hang(ranks_progress)
+        if is_stalled:
+            self._record_hang(ranks_progress)
+        return is_stalled
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""
@@ -231,7 +235,7 @@ class Watch:
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
 
-    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
+    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> None:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
         self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
@@ -253,11 +257,6 @@ class Watch:
             waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := stall.collective_of(s))),
         )
         self.peers.publish(culprit=culprit, hang=self.hang)
-        return self._kill()
-
-    def _kill(self) -> bool:
-        self.launch.kill_ranks()
-        return True
 
     def _lasted(self, name: str, limit_s: float) -> bool:
         """Tell whether a named condition has lasted `limit_s`; the first call starts its timer."""
