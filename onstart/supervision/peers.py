@@ -228,7 +228,6 @@ class Peers:
             node=self.state.node,
             start=start,
             stop_cause=self.state.stop_cause,
-            lost=tuple(sorted(self.lost)),
             restart=self.state.restart,
         )
         self._send_state()
@@ -270,7 +269,6 @@ class Peers:
                     raise TimeoutError("the node is silent")
             except (OSError, ValueError):
                 self._drop(connection)
-        self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= 1.0:
             self._send_state()
 
@@ -347,7 +345,7 @@ class Peers:
 
     def _send_state(self) -> None:
         self._sent_at = time.monotonic()
-        states = [replace(self.state, sent_at=self.clock())]
+        states = [replace(self.state, lost=tuple(sorted(self.lost)), sent_at=self.clock())]
         if self.this_node.is_host:
             states = [replace(states[0], clocks=self._clocks), *self.peer_states.values()]
         # The node of a connection is unknown before its first message; the side that opened it sends first.
@@ -363,6 +361,6 @@ class Peers:
     def _has_ended(self, node: int) -> bool:
         """Tell whether its ranks of this start have ended, or will never start."""
         state, start = self.peer_states.get(node), self.state.start
-        if state is None or state.start < start:
-            return state is not None and state.is_over
-        return state.start > start or state.ends is not None or state.is_over
+        if state is None or state.is_over:
+            return state is not None
+        return state.start > start or (state.start == start and state.ends is not None)
