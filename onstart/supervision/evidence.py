@@ -67,7 +67,7 @@ class FinalRecord:
 def read_final(box: Path) -> FinalRecord | None:
     """Read the final record; None when it is missing or malformed."""
     found = _json(box / layout.FINAL)
-    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+    if not isinstance(found.get("step"), int):
         return None
     return FinalRecord(
         step=found["step"],
@@ -125,7 +125,7 @@ def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
     """Verify every file of the newest complete checkpoint, and return its record."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
-    if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
+    if not {"step", "path"} <= set(latest):
         return None
     folder = box / layout.CHECKPOINTS / str(latest["path"])
     try:
@@ -166,11 +166,9 @@ def _check_steps(required: int, ranks: Sequence[RankEnd]) -> tuple[bool, str]:
     silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
     if not silent:
         return done >= required, f"every rank reached step {done} of {required}"
-    who = (
-        "no rank reported a step"
-        if len(silent) == len(ranks)
-        else f"rank {', '.join(silent)} reported no step"
-    )
+    who = f"rank {', '.join(silent)} reported no step"
+    if len(silent) == len(ranks):
+        who = "no rank reported a step"
     return False, f"{who}: the program must call beat(step) in its loop, on every rank"
 
 
@@ -223,11 +221,12 @@ def _check_log(pattern: str, log: Path) -> tuple[bool, str]:
     return False, f"rank 0 printed nothing that matches {pattern}"
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+def _json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty where there is none."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
