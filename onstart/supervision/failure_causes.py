@@ -257,23 +257,22 @@ def failure_line(end: RankEnd, reason: Reason, *, training: bool, crash: str = "
 
     `crash`: the place of a crash in native code.
     """
-    where, who, raised = where_text(end.step, end.activity), f"rank {end.rank}", _raised(end)
+    where, who = where_text(end.step, end.activity), f"rank {end.rank}"
+    raised, last_line = _raised(end), _last_line_text(end)
     if end.signal:
         # The exit code of a shell, or of the program's own launcher, names the signal that ended its child.
         code = f" (exit code {end.exit_code})" if (end.exit_code or 0) > 0 else ""
         cause = f": {end.exception}" if end.exception else crash and f" {crash}"
         return f"{who} was killed by {end.signal}{code}{where}{cause}"
-    if end.exception and end.reason is None and not end.signal:
-        return (
-            f"{who} exited with code {end.exit_code}{where} after it printed {raised}{_last_line_text(end)}"
-        )
+    if end.exception and end.reason is None:
+        return f"{who} exited with code {end.exit_code}{where} after it printed {raised}{last_line}"
     if end.exception and reason == "error" and not training:
-        return f"your program raised {raised} ({who}{where}){_last_line_text(end)}"
+        return f"your program raised {raised} ({who}{where}){last_line}"
     if end.exception:
         return f"{who} failed{where}: {raised}"
     if end.exit_code == 0:
         return f"{who} exited with code 0{where} before the training was done"
-    return f"{who} exited with code {end.exit_code}{where}{_last_line_text(end)}"
+    return f"{who} exited with code {end.exit_code}{where}{last_line}"
 
 
 def _raised(end: RankEnd) -> str:
