@@ -129,23 +129,23 @@ def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
     """Read the ends of this node's ranks from their process records, own records, heartbeats and logs."""
     started = {process.rank: process for process in observed.processes}
     ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
-    ends = [_read_end(box, rank, started.get(rank), training=observed.training) for rank in ranks]
+    processes = [started.get(rank, RankProcess(rank=rank, pid=0, started_at=0.0)) for rank in ranks]
+    ends = [_read_end(box, process, training=observed.training) for process in processes]
     any_failed = observed.training and any(dated.end.exit_code != 0 for dated in ends)
     ends = [replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends]
     if observed.reading is None:
         return tuple(ends)
-    return tuple(_with_measured(box, dated, started.get(dated.end.rank), observed.reading) for dated in ends)
+    pids = (process.pid for process in processes)
+    return tuple(_with_measured(box, dated, pid, observed.reading) for dated, pid in zip(ends, pids))
 
 
-def _with_measured(
-    box: Path, dated: TimedRankEnd, process: RankProcess | None, reading: outcome.MachineReading
-) -> TimedRankEnd:
+def _with_measured(box: Path, dated: TimedRankEnd, pid: int, reading: outcome.MachineReading) -> TimedRankEnd:
     """Add the reason that the measurements prove to the end of a rank that failed."""
     end = dated.end
     reason = reason_of_end(end)
-    if process is None or not process.exit_code or reason in _OWN_REASONS:
+    if not end.exit_code or reason in _OWN_REASONS:
         return dated
-    raised = uncaught_of(box, end.rank, process.pid, dated.at)
+    raised = uncaught_of(box, end.rank, pid, dated.at)
     measured, fact = measured_cause(Failure(end=end, at=dated.at, raised=raised, reading=reading))
     if measured is None and reason == "device" and reading.gpu_faults == ():
         measured, fact = "error", "the GPUs of this machine respond, and none reports an error"
@@ -252,22 +252,21 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
 
 def left_early(box: Path, process: RankProcess) -> bool:
     """Tell whether a rank of the onboard trainer exited 0 before it had finished."""
-    return _is_early(_read_end(box, process.rank, process, training=True).end)
+    return _is_early(_read_end(box, process, training=True).end)
 
 
 def _is_early(end: outcome.RankEnd) -> bool:
     return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
-def _read_end(box: Path, rank: int, process: RankProcess | None, *, training: bool) -> TimedRankEnd:
-    code = process.exit_code if process else None
-    at = (process.ended_at if process else None) or _UNKNOWN_TIME
+def _read_end(box: Path, process: RankProcess, *, training: bool) -> TimedRankEnd:
+    rank, code, at = process.rank, process.exit_code, process.ended_at or _UNKNOWN_TIME
     own, beat = outcome.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_of(code) if has_shell or (code or 0) < 0 else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    uncaught = uncaught_of(box, rank, process.pid, at) if process and code and not own.exception else None
+    uncaught = uncaught_of(box, rank, process.pid, at) if code and not own.exception else None
     if uncaught and name and uncaught.signal == name:
         uncaught = None  # the exit code says it already
     lines = None if code in _NO_LAST_LINES else last_lines(log)

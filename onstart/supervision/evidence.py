@@ -69,20 +69,16 @@ def read_final(box: Path) -> FinalRecord | None:
     found = _json(box / layout.FINAL)
     if not isinstance(found.get("step"), int):
         return None
+    scores = found.get("scores")
+    if isinstance(scores, dict):  # the finite ones: JSON has no other numbers
+        scores = {k: float(v) for k, v in scores.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     return FinalRecord(
         step=found["step"],
         loss=Loss.of(found["loss"]) if "loss" in found else last_loss(box),
-        scores=_scores(found.get("scores")),
+        scores=scores if isinstance(scores, dict) else None,
         stage=str(found.get("stage")),
         missed=str(found["missed"]) if found.get("missed") else None,
     )
-
-
-def _scores(found: Any) -> dict[str, float] | None:
-    """Return the finite scores: JSON has no other numbers."""
-    if not isinstance(found, dict):
-        return None
-    return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v)}
 
 
 def read_wandb(box: Path) -> WandbRun | None:
