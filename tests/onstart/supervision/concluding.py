@@ -1,17 +1,24 @@
-"""What is observed of a launch, and what is concluded from it."""
+"""What is observed of a launch, what is concluded from it, and the record of a start."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.onstart.supervision.launches import job_of
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import Outcome
+from vastrun.contract.outcome import Outcome, Reason, StartRecord
 from vastrun.onstart.supervise import conclude, start_record_of
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.onstart.supervision.failure_causes import uncaught_folder
 from vastrun.onstart.supervision.rank_process import RankProcess
+
+
+def started(reason: Reason = "signal", **changes: Any) -> StartRecord:
+    """The record of a start of two ranks that ended so after a second."""
+    record = StartRecord(reason=reason, detail="", world_size=2, started_at=1.0, ended_at=2.0)
+    return replace(record, **changes)
 
 
 def exits(*codes: int | None) -> ObservedLaunch:

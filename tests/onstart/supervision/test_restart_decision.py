@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.onstart.supervision.concluding import started
 from tests.onstart.supervision.launches import job_of
 from tests.onstart.supervision.meeting import at_once, meeting, observed
 from vastrun.contract.job import Job
@@ -14,7 +15,7 @@ from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.restart_decision import agree_on_restart
-from vastrun.onstart.supervision.restarts import MAX_STARTS_WITHOUT_PROGRESS, Start, next_start
+from vastrun.onstart.supervision.restarts import MAX_STARTS_WITHOUT_PROGRESS, Start
 from vastrun.onstart.supervision.watch import add_peer_observations
 
 NODES = 3
@@ -35,20 +36,6 @@ def training(**changes: Any) -> Job:
     return job
 
 
-def ended(
-    reason: Reason = "signal", *, checkpoint: int | None = None, micro_batch: int | None = None
-) -> StartRecord:
-    return StartRecord(
-        reason=reason,
-        detail="",
-        world_size=6,
-        micro_batch=micro_batch,
-        checkpoint=checkpoint,
-        started_at=1.0,
-        ended_at=2.0,
-    )
-
-
 def all_decide(
     sides: list[Peers],
     *histories: list[StartRecord],
@@ -62,8 +49,8 @@ def all_decide(
 
 
 def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: list[Peers]) -> None:
-    saved = [ended("oom", checkpoint=10 * number, micro_batch=4) for number in range(1, 5)]
-    elsewhere = [ended("oom") for _ in saved]
+    saved = [started("oom", checkpoint=10 * number, micro_batch=4) for number in range(1, 5)]
+    elsewhere = [started("oom") for _ in saved]
     decided = all_decide(sides, saved, elsewhere, elsewhere)
     assert decided == [Start(number=1, world_size=2, micro_batch=2)] * NODES
 
@@ -77,22 +64,22 @@ def test_gpus_are_chosen_only_for_a_job_that_has_some(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    decided = all_decide(sides, *[[ended(checkpoint=5)]] * NODES, job=training(gpus=gpus))
+    decided = all_decide(sides, *[[started(checkpoint=5)]] * NODES, job=training(gpus=gpus))
     assert decided == [Start(number=1, world_size=2, gpus=chosen)] * NODES
 
 
 def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: list[Peers]) -> None:
-    decided = all_decide(sides, [ended("signal", checkpoint=5)], [ended("disk")], [ended("communication")])
+    decided = all_decide(sides, [started(checkpoint=5)], [started("disk")], [started("communication")])
     assert decided == [Start(number=1, world_size=2)] * NODES
 
 
 @pytest.mark.parametrize(
     ("history", "job", "why"),
     [
-        ([ended("error")], {}, "the same error would recur"),
-        ([ended("hang", checkpoint=5)], {"restarts": {"signal": 1}}, "restarts allows 0 by hang"),
+        ([started("error")], {}, "the same error would recur"),
+        ([started("hang", checkpoint=5)], {"restarts": {"signal": 1}}, "restarts allows 0 by hang"),
         (
-            [ended(checkpoint=5), *(ended(reason, checkpoint=5) for reason in IN_VAIN)],
+            [started(checkpoint=5), *(started(reason, checkpoint=5) for reason in IN_VAIN)],
             {},
             f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint",
         ),
@@ -107,13 +94,13 @@ def test_none_starts_again_where_one_machine_would_not(
 
 def test_none_starts_again_once_a_node_is_gone(sides: list[Peers]) -> None:
     sides[2].__exit__()
-    decided = all_decide(sides[:2], [ended()], [ended()])
+    decided = all_decide(sides[:2], [started()], [started()])
     assert decided == ["node 2 can no longer be reached"] * 2
 
 
 def test_none_starts_again_once_the_first_node_is_gone(sides: list[Peers]) -> None:
     sides[0].__exit__()
-    decided = all_decide(sides[1:], [ended()], [ended()])
+    decided = all_decide(sides[1:], [started()], [started()])
     assert all(isinstance(one, str) and "0" in one for one in decided), decided
 
 
@@ -123,7 +110,7 @@ def test_each_start_is_heard_of_by_itself(sides: list[Peers], tmp_path: Path) ->
     at_once(
         add_peer_observations, [tmp_path] * NODES, [observed(peers, -9, at=2.0) for peers in sides], sides
     )
-    all_decide(sides, [ended(checkpoint=5)], [ended()], [ended()])
+    all_decide(sides, [started(checkpoint=5)], [started()], [started()])
     sides[1].begin(1)
     sides[0].listen()
     assert sides[0].ended
@@ -138,32 +125,3 @@ def test_each_start_is_heard_of_by_itself(sides: list[Peers], tmp_path: Path) ->
     )
     assert [len(each.elsewhere) for each in second] == [NODES - 1] * NODES
     assert not any(dated.failed for each in second for dated in each.elsewhere)
-
-
-def test_ranks_are_as_many_on_each_node_as_the_gpus_of_the_poorest_carry() -> None:
-    job = training(ranks=4, gpus=4)
-    found = next_start(
-        job, [ended("device", checkpoint=5)], Start(world_size=4), ("GPU-0", "GPU-1", "GPU-2"), (4, 2)
-    )
-    assert isinstance(found, Start)
-    assert (found.world_size, found.gpus) == (2, ("GPU-0", "GPU-1"))
-
-
-def test_a_number_of_ranks_that_does_not_divide_the_batch_over_all_nodes_is_not_taken() -> None:
-    job = training(ranks=4, gpus=4)  # of 12, 3 nodes of 3 ranks could not have equal shares
-    found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 3))
-    assert isinstance(found, Start)
-    assert found.world_size == 2
-
-
-def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
-    job = training(ranks=4, gpus=4)
-    found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 0))
-    assert found == "too few GPUs respond for this job's 4 ranks on each node: 0"
-
-
-@pytest.mark.parametrize(("nodes", "where"), [(1, ""), (2, " on each node"), (3, " on each node")])
-def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str) -> None:
-    job = training(ranks=4, gpus=4, nodes=nodes)
-    found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
-    assert found == f"too few GPUs respond for this job's 4 ranks{where}: 0"

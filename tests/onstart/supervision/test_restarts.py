@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.onstart.supervision.concluding import started
 from tests.onstart.supervision.launches import job_of
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Reason, StartRecord
@@ -22,15 +23,7 @@ def training(**changes: Any) -> Job:
 
 
 def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | None = 6) -> StartRecord:
-    return StartRecord(
-        reason=reason,
-        detail="",
-        world_size=2,
-        micro_batch=micro_batch,
-        checkpoint=checkpoint,
-        started_at=1.0,
-        ended_at=2.0,
-    )
+    return started(reason, checkpoint=checkpoint, micro_batch=micro_batch)
 
 
 def saving(*reasons: Reason) -> list[StartRecord]:
@@ -39,13 +32,13 @@ def saving(*reasons: Reason) -> list[StartRecord]:
 
 
 def restarted(*history: StartRecord, job: Job | None = None, last: Start = FIRST, **known: Any) -> Start:
-    found = next_start(job or training(), history, last, known.get("healthy"))
+    found = next_start(job or training(), history, last, known.get("healthy"), known.get("elsewhere", ()))
     assert isinstance(found, Start), found
     return found
 
 
 def why_not(*history: StartRecord, job: Job | None = None, **known: Any) -> str:
-    found = next_start(job or training(), history, FIRST, known.get("healthy"))
+    found = next_start(job or training(), history, FIRST, known.get("healthy"), known.get("elsewhere", ()))
     assert isinstance(found, str), found
     return found
 
@@ -176,6 +169,43 @@ def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
     both = ("GPU-a", "GPU-b")
     start = restarted(ended("device"), job=job, healthy=both)
     assert (start.world_size, start.gpus) == (2, both)
+
+
+FOUR: dict[str, Any] = {"ranks": 4, "gpus": 4}
+
+
+@pytest.mark.parametrize(
+    ("healthy", "elsewhere", "gpus"),
+    [
+        (("GPU-0", "GPU-1", "GPU-2"), (4, 2), ("GPU-0", "GPU-1")),
+        # Of 12 windows, 3 nodes of 3 ranks could not have equal shares.
+        (None, (4, 3), ()),
+    ],
+)
+def test_ranks_are_as_many_on_each_node_as_the_gpus_of_the_poorest_carry(
+    healthy: tuple[str, ...] | None, elsewhere: tuple[int, ...], gpus: tuple[str, ...]
+) -> None:
+    job = training(**FOUR, nodes=3)
+    found = restarted(
+        ended("device"), job=job, last=Start(world_size=4), healthy=healthy, elsewhere=elsewhere
+    )
+    assert (found.world_size, found.gpus) == (2, gpus)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "known", "where"),
+    [
+        (1, {"healthy": ()}, ""),
+        (2, {"healthy": ()}, " on each node"),
+        (3, {"healthy": ()}, " on each node"),
+        (3, {"elsewhere": (4, 0)}, " on each node"),
+    ],
+)
+def test_where_a_node_has_no_gpu_left_each_node_is_named_only_in_a_job_that_has_several(
+    nodes: int, known: dict[str, Any], where: str
+) -> None:
+    why = f"too few GPUs respond for this job's 4 ranks{where}: 0"
+    assert why_not(ended("device"), job=training(**FOUR, nodes=nodes), **known) == why
 
 
 def test_ranks_on_the_cpu_need_no_gpu() -> None:

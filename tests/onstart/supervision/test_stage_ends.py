@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.onstart.supervision.concluding import started
 from tests.onstart.supervision.launches import job_of
 from vastrun.contract import layout
 from vastrun.contract.job import Job
@@ -37,25 +38,17 @@ def write(box: Path, name: str, value: Any) -> None:
     (box / name).write_text(json.dumps(value))
 
 
-def started(stage: str | None, seconds: float, steps_done: int, reason: Reason = "finished") -> StartRecord:
-    return StartRecord(
-        reason=reason,
-        detail="",
-        world_size=2,
-        stage=stage,
-        steps_done=steps_done,
-        started_at=100.0,
-        ended_at=100.0 + seconds,
-    )
+def trained(stage: str | None, seconds: float, steps_done: int, reason: Reason = "finished") -> StartRecord:
+    return started(reason, stage=stage, steps_done=steps_done, ended_at=1.0 + seconds)
 
 
 def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path: Path) -> None:
     write(tmp_path, layout.STAGES, [OPERATOR])
     starts = (
-        started("operator", 5, 4, "signal"),
-        started("operator", 7, 6),
-        started("refine", 3, 8, "signal"),
-        started(None, 9, 0, "error"),
+        trained("operator", 5, 4, "signal"),
+        trained("operator", 7, 6),
+        trained("refine", 3, 8, "signal"),
+        trained(None, 9, 0, "error"),
     )
 
     operator, refine = stage_ends(tmp_path, job(**STAGES), starts)
@@ -67,8 +60,8 @@ def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path
 
 
 def test_a_job_of_a_single_stage_has_no_stages(tmp_path: Path) -> None:
-    assert stage_ends(tmp_path, job(), (started(None, 5, 6),)) == ()
-    assert stage_ends(tmp_path, job(stages=["operator"]), (started(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, job(), (trained(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, job(stages=["operator"]), (trained(None, 5, 6),)) == ()
 
 
 @pytest.mark.parametrize("text", ["", "no json", '{"stage": 3}', "[]", '[{"stage": "operator"}]'])
