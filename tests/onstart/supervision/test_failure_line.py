@@ -1,54 +1,28 @@
 """The line about the failure of a rank."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import Launched
+from tests.onstart.supervision.launches import Launcher
 from vastrun.contract.outcome import RankEnd, Reason
 from vastrun.onstart.supervision.failure_causes import failure_line
 
 FAILED = RankEnd(rank=1, exit_code=3, step=7, activity="data", last_lines="almost done\nboom")
 KILLED_RANK = replace(FAILED, exit_code=-11, signal="SIGSEGV")
+SEGV, AT = "rank 1 was killed by SIGSEGV", " at step 7 (data)"
 RAISED = replace(FAILED, exit_code=1, reason="error", exception="ValueError: boom")
 
 
 @pytest.mark.parametrize(
     ("end", "reason", "training", "line"),
     [
-        (KILLED_RANK, "signal", False, "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6"),
-        (
-            replace(KILLED_RANK, exit_code=139),
-            "signal",
-            False,
-            "rank 1 was killed by SIGSEGV (exit code 139) at step 7 (data) in libc.so.6",
-        ),
-        (
-            replace(KILLED_RANK, exit_code=1),
-            "signal",
-            False,
-            "rank 1 was killed by SIGSEGV (exit code 1) at step 7 (data) in libc.so.6",
-        ),
-        (
-            replace(KILLED_RANK, exit_code=0),
-            "signal",
-            False,
-            "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6",
-        ),
-        (
-            replace(KILLED_RANK, exit_code=None),
-            "signal",
-            False,
-            "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6",
-        ),
-        (
-            replace(KILLED_RANK, exception="RuntimeError: lost"),
-            "signal",
-            True,
-            "rank 1 was killed by SIGSEGV at step 7 (data): RuntimeError: lost",
-        ),
+        (KILLED_RANK, "signal", False, f"{SEGV}{AT} in libc.so.6"),
+        (replace(KILLED_RANK, exit_code=139), "signal", False, f"{SEGV} (exit code 139){AT} in libc.so.6"),
+        (replace(KILLED_RANK, exit_code=1), "signal", False, f"{SEGV} (exit code 1){AT} in libc.so.6"),
+        (replace(KILLED_RANK, exit_code=0), "signal", False, f"{SEGV}{AT} in libc.so.6"),
+        (replace(KILLED_RANK, exit_code=None), "signal", False, f"{SEGV}{AT} in libc.so.6"),
+        (replace(KILLED_RANK, exception="OSError: lost"), "signal", True, f"{SEGV}{AT}: OSError: lost"),
         (RAISED, "error", False, "your program raised ValueError: boom (rank 1 at step 7 (data))"),
         (RAISED, "error", True, "rank 1 failed at step 7 (data): ValueError: boom"),
         (RAISED, "device", False, "rank 1 failed at step 7 (data): ValueError: boom"),
@@ -65,8 +39,7 @@ RAISED = replace(FAILED, exit_code=1, reason="error", exception="ValueError: boo
 def test_a_line_says_how_a_rank_ended_and_where(
     end: RankEnd, reason: Reason, training: bool, line: str
 ) -> None:
-    found = failure_line(end, reason, training=training, crash="in libc.so.6")
-    assert found == line
+    assert failure_line(end, reason, training=training, crash="in libc.so.6") == line
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -108,15 +81,8 @@ LOSES = """
 """
 
 
-@pytest.fixture
-def launched(tmp_path: Path) -> Iterator[Launched]:
-    run = Launched(tmp_path / "box", LOSES, beating=False, ranks=1)
-    yield run
-    run.end()
-
-
-def test_a_program_whose_subprocess_was_killed_for_memory_ran_out_of_it(launched: Launched) -> None:
-    told = launched.outcome()
+def test_a_program_whose_subprocess_was_killed_for_memory_ran_out_of_it(launch: Launcher) -> None:
+    told = launch(LOSES, beating=False, ranks=1).outcome()
     assert told.reason == "oom"
     assert "SIGKILL" in told.detail
     assert "the kernel killed one of its processes: out of memory, peak memory 2.0 GiB" in told.detail
