@@ -16,7 +16,9 @@ from tests.programs import described
 from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
+from vastrun.contract.records import read_as
 
 _BEATING = """
     import os, signal, sys, time
@@ -148,6 +150,18 @@ def job_of(**changes: Any) -> dict[str, Any]:
         "outputs": [],
     }
     return described(job | changes)
+
+
+def read_job(**changes: Any) -> Job:
+    """That job as the supervisor reads it."""
+    job: Job = read_as(Job, job_of(**changes))
+    return job
+
+
+def training(**changes: Any) -> Job:
+    """A job of the onboard trainer."""
+    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
+    return read_job(**{"train": train, "command": None, "success": None, **changes})
 
 
 def _root() -> str:

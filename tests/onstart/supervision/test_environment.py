@@ -7,30 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
-from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
+from tests.onstart.supervision.launches import read_job
 from vastrun.onstart.supervision.environment import lowers_debug, rank_environment, wandb_id, wandb_variables
 from vastrun.onstart.supervision.restarts import Start
 
 BOX = Path("/box")
 START = Start(world_size=2)
+DEMO = read_job(name="demo")
 RUN = "calm-heron-3f1a"
 TRAINING: dict[str, Any] = {"train": {"steps": 5}, "command": None}
 BATCH = {"batch": {"name": "widths", "values": {"lr": 0.1}}, "name": "demo"}
-
-
-def job(**changes: Any) -> Job:
-    made = read_as(Job, job_of(**changes))
-    assert isinstance(made, Job)
-    return made
 
 
 def env_of(
     inherited: Mapping[str, str] | None = None, start: Start = START, **changes: Any
 ) -> dict[str, str]:
     """The environment of the ranks of a job with these options."""
-    return rank_environment(job(**changes), start, BOX, inherited or {})
+    return rank_environment(read_job(**changes), start, BOX, inherited or {})
 
 
 def test_the_job_wins_over_our_defaults_and_the_defaults_over_the_image() -> None:
@@ -97,10 +90,10 @@ def test_the_watchdog_of_nccl_comes_after_the_supervisor() -> None:
     [({}, "INFO"), ({"gpus": 2}, "DETAIL"), ({"gpus": 2, **TRAINING}, "INFO")],
 )
 def test_a_debug_level_fatal_on_gloo_becomes_the_next_one(changes: dict[str, Any], level: str) -> None:
-    asked = job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, **changes)
+    asked = read_job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, **changes)
     assert rank_environment(asked, START, BOX, {})["TORCH_DISTRIBUTED_DEBUG"] == level
     assert lowers_debug(asked, {}) == (level == "INFO")
-    assert not lowers_debug(job(**changes), {"TORCH_DISTRIBUTED_DEBUG": "INFO"})
+    assert not lowers_debug(read_job(**changes), {"TORCH_DISTRIBUTED_DEBUG": "INFO"})
 
 
 def test_a_start_says_which_it_is_what_fits_and_which_gpus_are_left() -> None:
@@ -129,49 +122,48 @@ def test_ranks_talk_in_the_way_that_the_preflight_found_unless_the_job_says_othe
     found = tmp_path / "run" / "preflight.json"
     found.parent.mkdir()
     found.write_text('{"env": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}}')
-    env = rank_environment(job(env={"NCCL_SHM_DISABLE": "0"}), START, tmp_path, {})
+    env = rank_environment(read_job(env={"NCCL_SHM_DISABLE": "0"}), START, tmp_path, {})
     assert (env["NCCL_P2P_DISABLE"], env["NCCL_SHM_DISABLE"]) == ("1", "0")
 
 
 def test_a_run_is_continued_by_its_id() -> None:
-    assert wandb_variables(job(name="demo"), 0, 1, {}) == {
-        "WANDB_NAME": f"demo {RUN}",
-        "WANDB_RUN_ID": RUN,
-        "WANDB_RESUME": "allow",
-    }
+    names = {"WANDB_NAME": f"demo {RUN}", "WANDB_RUN_ID": RUN, "WANDB_RESUME": "allow"}
+    assert wandb_variables(DEMO, 0, 1, {}) == names
 
 
 def test_each_rank_has_a_run_of_its_own_in_one_group() -> None:
-    first, second = (wandb_variables(job(name="demo"), rank, 2, {}) for rank in (0, 1))
+    first, second = (wandb_variables(DEMO, rank, 2, {}) for rank in (0, 1))
     assert (first["WANDB_RUN_ID"], second["WANDB_RUN_ID"]) == (RUN, f"{RUN}-rank1")
     assert (first["WANDB_NAME"], second["WANDB_NAME"]) == (f"demo {RUN}", f"demo {RUN} rank 1")
     assert first["WANDB_RUN_GROUP"] == second["WANDB_RUN_GROUP"] == RUN
 
 
 def test_the_next_attempt_continues_the_run_of_the_first() -> None:
-    third = job(run_id="third", continues=["second", "first"])
+    third = read_job(run_id="third", continues=["second", "first"])
     assert wandb_variables(third, 0, 1, {})["WANDB_RUN_ID"] == wandb_id(third) == "first"
 
 
 @pytest.mark.parametrize(("continues", "id"), [(["checkpoints"], RUN), (["first", "checkpoints"], "first")])
 def test_a_url_to_start_from_names_no_run(continues: list[str], id: str) -> None:
-    assert wandb_id(job(continues=continues, start_from="s3://bucket/checkpoints")) == id
+    assert wandb_id(read_job(continues=continues, start_from="s3://bucket/checkpoints")) == id
 
 
 def test_runs_of_a_batch_are_in_its_group() -> None:
-    env = wandb_variables(job(**BATCH), 0, 2, {})
+    env = wandb_variables(read_job(**BATCH), 0, 2, {})
     assert (env["WANDB_RUN_GROUP"], env["WANDB_TAGS"]) == ("widths", "widths")
     assert env["WANDB_NAME"] == f"demo {RUN}"
 
 
 def test_what_the_user_says_stays() -> None:
     own = {"WANDB_RUN_GROUP": "mine", "WANDB_TAGS": "a,b", "WANDB_RUN_ID": "x", "WANDB_NAME": "n"}
-    assert wandb_variables(job(**BATCH), 1, 2, own) == {"WANDB_RESUME": "allow"}
+    assert wandb_variables(read_job(**BATCH), 1, 2, own) == {"WANDB_RESUME": "allow"}
 
 
 def test_a_program_that_never_resumes_has_a_new_run_at_each_start() -> None:
-    assert wandb_variables(job(name="demo"), 0, 1, {"WANDB_RESUME": "never"}) == {"WANDB_NAME": f"demo {RUN}"}
+    assert wandb_variables(DEMO, 0, 1, {"WANDB_RESUME": "never"}) == {
+        "WANDB_NAME": f"demo {RUN}"
+    }
 
 
 def test_the_onboard_trainer_sets_its_own() -> None:
-    assert wandb_variables(job(**BATCH, **TRAINING), 0, 2, {}) == {}
+    assert wandb_variables(read_job(**BATCH, **TRAINING), 0, 2, {}) == {}

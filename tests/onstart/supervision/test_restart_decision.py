@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import training
 from tests.onstart.supervision.meeting import at_once, meeting, observed
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.restart_decision import agree_on_restart
 from vastrun.onstart.supervision.restarts import MAX_STARTS_WITHOUT_PROGRESS, Start
@@ -28,14 +27,6 @@ def sides() -> Iterator[list[Peers]]:
         yield all_of_them
 
 
-def training(**changes: Any) -> Job:
-    train = {"steps": 100, "batch": 12}
-    job: Job = read_as(
-        Job, job_of(**{"train": train, "command": None, "success": None, "nodes": NODES, **changes})
-    )
-    return job
-
-
 def all_decide(
     sides: list[Peers],
     *histories: list[StartRecord],
@@ -43,9 +34,8 @@ def all_decide(
     last: Start = Start(world_size=2),  # noqa: B008
 ) -> list[Start | str]:
     """What the supervisor of each node takes to follow."""
-    return at_once(
-        lambda peers, history: agree_on_restart(job or training(), history, last, peers), sides, histories
-    )
+    job = job or training(nodes=NODES)
+    return at_once(lambda peers, history: agree_on_restart(job, history, last, peers), sides, histories)
 
 
 def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: list[Peers]) -> None:
@@ -64,7 +54,7 @@ def test_gpus_are_chosen_only_for_a_job_that_has_some(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    decided = all_decide(sides, *[[started(checkpoint=5)]] * NODES, job=training(gpus=gpus))
+    decided = all_decide(sides, *[[started(checkpoint=5)]] * NODES, job=training(nodes=NODES, gpus=gpus))
     assert decided == [Start(number=1, world_size=2, gpus=chosen)] * NODES
 
 
@@ -88,7 +78,7 @@ def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: lis
 def test_none_starts_again_where_one_machine_would_not(
     history: list[StartRecord], job: dict[str, Any], why: str, sides: list[Peers]
 ) -> None:
-    decided = all_decide(sides, history, history, history, job=training(**job))
+    decided = all_decide(sides, history, history, history, job=training(nodes=NODES, **job))
     assert decided == [why] * NODES
 
 

@@ -6,20 +6,13 @@ from typing import Any
 import pytest
 
 from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import read_job, training
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Reason, StartRecord
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.restarts import Start, next_start
 from vastrun.trainer.job.program import MAX_RESTARTS
 
 FIRST = Start(world_size=2)
-
-
-def training(**changes: Any) -> Job:
-    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
-    job: Job = read_as(Job, job_of(**{"train": train, "command": None, "success": None, **changes}))
-    return job
 
 
 def ended(reason: Reason, *, checkpoint: int | None = 10, micro_batch: int | None = 6) -> StartRecord:
@@ -107,8 +100,8 @@ def test_the_job_may_set_the_limits_and_what_it_does_not_name_is_the_end() -> No
 
 def test_a_users_own_command_is_started_again_only_when_its_job_says_so() -> None:
     command = {"train": None, "command": ["python", "mine.py"]}
-    assert why_not(ended("signal"), job=read_as(Job, job_of(**command))) == "restarts allows 0 by signal"
-    assert restarted(ended("oom"), job=read_as(Job, job_of(**command, restarts={"out_of_memory": 1})))
+    assert why_not(ended("signal"), job=read_job(**command)) == "restarts allows 0 by signal"
+    assert restarted(ended("oom"), job=read_job(**command, restarts={"out_of_memory": 1}))
 
 
 def test_starts_that_save_nothing_new_wait_longer_and_longer_and_then_end() -> None:
@@ -157,12 +150,12 @@ def test_a_gpu_that_failed_is_not_used_again_where_the_machine_has_more_gpus_tha
     left = ("GPU-b", "GPU-c", "GPU-d")
     job = training(ranks=2, gpus=4, train={"batch": 8})
     assert restarted(ended("device"), job=job, healthy=left).gpus == ("GPU-b", "GPU-c")
-    own = read_as(Job, job_of(ranks=1, gpus=4, restarts={"host": 1}))
+    own = read_job(ranks=1, gpus=4, restarts={"host": 1})
     assert restarted(ended("device"), job=own, healthy=left).gpus == left
 
 
 def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
-    job = read_as(Job, job_of(gpus=2, restarts={"host": 1}))
+    job = read_job(gpus=2, restarts={"host": 1})
     assert why_not(ended("device"), job=job, healthy=("GPU-a",)) == (
         "too few GPUs respond for this job's 2 ranks: 1"
     )

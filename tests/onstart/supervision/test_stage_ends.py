@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import training
 from vastrun.contract import layout
-from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.evidence import stage_ends, stage_of, with_gate
 
@@ -26,11 +24,6 @@ OPERATOR = {
     "scores": SCORES,
     "run_id": "heron",
 }
-
-
-def job(**train: Any) -> Job:
-    made: Job = read_as(Job, job_of(train={"steps": 6, **train}, command=None, success=None))
-    return made
 
 
 def write(box: Path, name: str, value: Any) -> None:
@@ -51,7 +44,7 @@ def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path
         trained(None, 9, 0, "error"),
     )
 
-    operator, refine = stage_ends(tmp_path, job(**STAGES), starts)
+    operator, refine = stage_ends(tmp_path, training(train=STAGES), starts)
 
     assert (operator.steps_done, operator.seconds, operator.scores) == (6, 12.0, SCORES)
     assert (operator.run_id, operator.missed) == ("heron", None)
@@ -60,8 +53,8 @@ def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path
 
 
 def test_a_job_of_a_single_stage_has_no_stages(tmp_path: Path) -> None:
-    assert stage_ends(tmp_path, job(), (trained(None, 5, 6),)) == ()
-    assert stage_ends(tmp_path, job(stages=["operator"]), (trained(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, training(), (trained(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, training(train={"stages": ["operator"]}), (trained(None, 5, 6),)) == ()
 
 
 @pytest.mark.parametrize("text", ["", "no json", '{"stage": 3}', "[]", '[{"stage": "operator"}]'])
@@ -70,7 +63,7 @@ def test_a_file_that_is_malformed_says_nothing(text: str, tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert stage_of(tmp_path) is None
-    assert [end.steps_done for end in stage_ends(tmp_path, job(**STAGES), ())] == [0, 0]
+    assert [end.steps_done for end in stage_ends(tmp_path, training(train=STAGES), ())] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -89,5 +82,5 @@ def test_scores_that_miss_a_gate_fail(missed: str | None, detail: str | None, tm
 
 def test_a_finished_stage_says_which_gate_it_missed(tmp_path: Path) -> None:
     write(tmp_path, layout.STAGES, [{**OPERATOR, "missed": "rollout_nrmse is 0.3"}])
-    operator, _ = stage_ends(tmp_path, job(**STAGES), ())
+    operator, _ = stage_ends(tmp_path, training(train=STAGES), ())
     assert operator.missed == "rollout_nrmse is 0.3"

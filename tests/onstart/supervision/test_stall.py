@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import read_job
 from vastrun import trainer
-from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.stacks import StackFrame
 from vastrun.onstart.supervision.stall import (
     RankProgress,
@@ -18,7 +16,7 @@ from vastrun.onstart.supervision.stall import (
     stalled,
 )
 
-JOB = read_as(Job, job_of(stall_s=10, start_s=60))
+JOB = read_job(stall_s=10, start_s=60)
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 USER = StackFrame(file="/box/code/train.py", line="12", function="main")
 
@@ -88,7 +86,7 @@ def test_each_activity_has_its_limit(activity: str, limit_s: float) -> None:
 
 def test_a_job_may_give_a_slow_activity_a_limit_of_its_own() -> None:
     train = {"steps": 5, "limits": {"compile_s": 100, "checkpoint_s": 3}}
-    job = read_as(Job, job_of(train=train, stall_s=10, start_s=60))
+    job = read_job(train=train, stall_s=10, start_s=60)
     activities = ("start", "compile", "forward", "eval", "checkpoint")
     assert [stall_limit_s(job, activity) for activity in activities] == [60, 100, 10, 60, 3]
 
