@@ -160,9 +160,7 @@ def test_what_the_user_says_stays() -> None:
 
 
 def test_a_program_that_never_resumes_has_a_new_run_at_each_start() -> None:
-    assert wandb_variables(DEMO, 0, 1, {"WANDB_RESUME": "never"}) == {
-        "WANDB_NAME": f"demo {RUN}"
-    }
+    assert wandb_variables(DEMO, 0, 1, {"WANDB_RESUME": "never"}) == {"WANDB_NAME": f"demo {RUN}"}
 
 
 def test_the_onboard_trainer_sets_its_own() -> None:

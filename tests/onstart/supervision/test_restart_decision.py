@@ -10,7 +10,6 @@ import pytest
 from tests.onstart.supervision.concluding import started
 from tests.onstart.supervision.launches import training
 from tests.onstart.supervision.meeting import at_once, meeting, observed
-from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.restart_decision import agree_on_restart
@@ -27,15 +26,10 @@ def sides() -> Iterator[list[Peers]]:
         yield all_of_them
 
 
-def all_decide(
-    sides: list[Peers],
-    *histories: list[StartRecord],
-    job: Job | None = None,
-    last: Start = Start(world_size=2),  # noqa: B008
-) -> list[Start | str]:
-    """What the supervisor of each node takes to follow."""
-    job = job or training(nodes=NODES)
-    return at_once(lambda peers, history: agree_on_restart(job, history, last, peers), sides, histories)
+def all_decide(sides: list[Peers], *histories: list[StartRecord], **job: Any) -> list[Start | str]:
+    """What the supervisor of each node takes to follow on the first start of a job with these options."""
+    made, last = training(nodes=NODES, **job), Start(world_size=2)
+    return at_once(lambda peers, history: agree_on_restart(made, history, last, peers), sides, histories)
 
 
 def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: list[Peers]) -> None:
@@ -54,7 +48,7 @@ def test_gpus_are_chosen_only_for_a_job_that_has_some(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    decided = all_decide(sides, *[[started(checkpoint=5)]] * NODES, job=training(nodes=NODES, gpus=gpus))
+    decided = all_decide(sides, *[[started(checkpoint=5)]] * NODES, gpus=gpus)
     assert decided == [Start(number=1, world_size=2, gpus=chosen)] * NODES
 
 
@@ -78,7 +72,7 @@ def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: lis
 def test_none_starts_again_where_one_machine_would_not(
     history: list[StartRecord], job: dict[str, Any], why: str, sides: list[Peers]
 ) -> None:
-    decided = all_decide(sides, history, history, history, job=training(nodes=NODES, **job))
+    decided = all_decide(sides, history, history, history, **job)
     assert decided == [why] * NODES
 
 
