@@ -13,7 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -122,7 +122,7 @@ class _Connection:
 
 
 @dataclass(kw_only=True)
-class Peers:
+class Peers(AbstractContextManager["Peers"]):
     """The connections of this node to the others. With one node it does nothing."""
 
     this_node: ThisNode
@@ -145,9 +145,6 @@ class Peers:
 
     def __post_init__(self) -> None:
         self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
-
-    def __enter__(self) -> Peers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for connection in self._connections:
@@ -177,9 +174,8 @@ class Peers:
     @property
     def failing(self) -> bool:
         """Tell whether another node has failed, is lost or is over: the ranks here cannot continue."""
-        left_out = any(
-            state.is_over and state.start < self.state.start for state in self.peer_states.values()
-        )
+        before = (state for state in self.peer_states.values() if state.start < self.state.start)
+        left_out = any(state.is_over for state in before)
         return bool(self.lost) or left_out or any(state.failing for state in self.in_this_start)
 
     @property
