@@ -73,8 +73,8 @@ class ObservedLaunch:
     world_size: int
     training: bool
     """True for the onboard trainer, whose ranks exit 0 only when they have finished."""
-    processes: tuple[RankProcess, ...]
-    agent_exit: int | None
+    processes: tuple[RankProcess, ...] = ()
+    agent_exit: int | None = None
     killed: frozenset[int] = frozenset()
     """Ranks that the supervisor killed."""
     hang: outcome.Hang | None = None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import job_of, read_job
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome, Reason, StartRecord
@@ -19,6 +19,12 @@ def started(reason: Reason = "signal", **changes: Any) -> StartRecord:
     """The record of a start of two ranks that ended so after a second."""
     record = StartRecord(reason=reason, detail="", world_size=2, started_at=1.0, ended_at=2.0)
     return replace(record, **changes)
+
+
+def training(**changes: Any) -> Job:
+    """A job of the onboard trainer."""
+    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
+    return read_job(**{"train": train, "command": None, "success": None, **changes})
 
 
 def exits(*codes: int | None) -> ObservedLaunch:

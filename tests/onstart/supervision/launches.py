@@ -18,7 +18,7 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
-from vastrun.contract.records import read_as
+from vastrun.contract.records import read_json
 
 _BEATING = """
     import os, signal, sys, time
@@ -153,15 +153,8 @@ def job_of(**changes: Any) -> dict[str, Any]:
 
 
 def read_job(**changes: Any) -> Job:
-    """That job as the supervisor reads it."""
-    job: Job = read_as(Job, job_of(**changes))
-    return job
-
-
-def training(**changes: Any) -> Job:
-    """A job of the onboard trainer."""
-    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
-    return read_job(**{"train": train, "command": None, "success": None, **changes})
+    """The same, as the machine's part reads it."""
+    return read_json(Job, json.dumps(job_of(**changes)))
 
 
 def _root() -> str:

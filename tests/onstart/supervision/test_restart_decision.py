@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import training
+from tests.onstart.supervision.concluding import started, training
 from tests.onstart.supervision.meeting import at_once, meeting, observed
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.onstart.supervision.peers import Peers

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import read_job, training
+from tests.onstart.supervision.concluding import started, training
+from tests.onstart.supervision.launches import read_job
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Reason, StartRecord
 from vastrun.onstart.supervision.restarts import Start, next_start

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.concluding import started
-from tests.onstart.supervision.launches import training
+from tests.onstart.supervision.concluding import started, training
 from vastrun.contract import layout
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.onstart.supervision.diagnosis import Diagnosis
