@@ -62,7 +62,16 @@ def main(begin: StartRanks | None = None) -> int:
         with Peers(this_node=this_node, run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
-        outcome = supervisor_failure(error, job, started_at)
+        is_alone = isinstance(error, PeersError)
+        outcome = Outcome(
+            kind=job.program.kind if job else "command",
+            reason="communication" if is_alone else "error",
+            detail=str(error) if is_alone else f"the supervisor failed: {type(error).__name__}: {error}",
+            started_at=started_at,
+            ended_at=time.time(),
+            world_size=job.ranks if job else 0,
+            ranks=(),
+        )
         raise
     finally:
         kill_descendants(within_s=_KILL_S)
@@ -263,20 +272,6 @@ def conclude(
         ),
         stages=evidence.stage_ends(box, job, starts),
         starts=tuple(starts),
-    )
-
-
-def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:
-    """Return the outcome of a failure of the supervisor itself."""
-    alone = isinstance(error, PeersError)
-    return Outcome(
-        kind=job.program.kind if job else "command",
-        reason="communication" if alone else "error",
-        detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
-        started_at=started_at,
-        ended_at=time.time(),
-        world_size=job.ranks if job else 0,
-        ranks=(),
     )
 
 
