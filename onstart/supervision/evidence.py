@@ -280,19 +280,16 @@ def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[Stag
     ends = []
     for span in job.program.stages:
         of_it = [start for start in starts if start.stage == span.name]
-        record = records.get(span.name)
         # The ranks may have reached a step, and been restarted from an earlier one.
         step = of_it[-1].steps_done if of_it else 0
-        steps_done = span.steps if record else min(max(step - span.first_step, 0), span.steps)
-        ends.append(
-            StageEnd(
-                name=span.name,
-                steps_done=steps_done,
-                steps_planned=span.steps,
-                seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
-                scores=dict(record.scores) if record else None,
-                missed=record.missed if record else None,
-                run_id=record.run_id if record else None,
-            )
+        end = StageEnd(
+            name=span.name,
+            steps_done=min(max(step - span.first_step, 0), span.steps),
+            steps_planned=span.steps,
+            seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
         )
+        if record := records.get(span.name):
+            scores, missed, run_id = dict(record.scores), record.missed, record.run_id
+            end = replace(end, steps_done=span.steps, scores=scores, missed=missed, run_id=run_id)
+        ends.append(end)
     return tuple(ends)
