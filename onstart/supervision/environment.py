@@ -117,15 +117,11 @@ def fixed_variables(box: Path) -> dict[str, str]:
 
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
     """Make `python` this interpreter, which finds our package, and let a module find the user's code."""
-    code = [str(box / layout.CODE)] if job.program.module else []
-    modules = [
-        str(_STARTUP),
-        str(_PACKAGES),
-        *code,
-        *filter(None, requested.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
+    code = [box / layout.CODE] if job.program.module else []
+    own = filter(None, requested.get("PYTHONPATH", "").split(os.pathsep))
+    modules = dict.fromkeys(map(str, (_STARTUP, _PACKAGES, *code, *own)))
     programs = [str(Path(sys.executable).parent), requested.get("PATH", os.defpath)]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
+    return {"PYTHONPATH": os.pathsep.join(modules), "PATH": os.pathsep.join(programs)}
 
 
 def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[str, str]) -> dict[str, str]:
