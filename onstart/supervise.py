@@ -35,7 +35,7 @@ from vastrun.onstart.supervision.progress import last_loss, logged_step
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.reading import FULL_BYTES
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
-from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
+from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, StartRanks, run_ranks
@@ -60,13 +60,21 @@ def main(begin: StartRanks | None = None) -> int:
         with Peers(this_node=this_node, run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
+        is_alone = isinstance(error, PeersError)
+        outcome = Outcome(
+            kind=job.program.kind if job else "command",
+            reason="communication" if is_alone else "error",
+            detail=str(error) if is_alone else f"the supervisor failed: {type(error).__name__}: {error}",
+            started_at=started_at,
+            ended_at=time.time(),
+            world_size=job.ranks if job else 0,
+            ranks=(),
+        )
+        raise
+    finally:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
-        write_atomically(box / layout.OUTCOME, supervisor_failure(error, job, started_at).to_json())
-        raise
-    kill_descendants(within_s=_KILL_S)
-    reserve.unlink(missing_ok=True)
-    write_atomically(box / layout.OUTCOME, outcome.to_json())
+        write_atomically(box / layout.OUTCOME, outcome.to_json())
     exit_code = REASONS[outcome.reason].exit_code
     # The evidence comes first: a stop may not leave enough time for trackers.
     write_atomically(box / layout.OUTCOME, evidence.finish_wandb_run(box, job, outcome, exit_code).to_json())
@@ -110,16 +118,16 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
-        if isinstance(decision, NoRestart) or stop.cause is not None:
+        if isinstance(decision, str) or stop.cause is not None:
             break
         try:
             archive_start(box, start.number)
         except OSError as error:  # a full disk
             if history[-1].reason == "finished":  # a stage before the last
                 raise
-            decision = NoRestart(why=f"the files of this start cannot be moved: {error}")
+            decision = f"the files of this start cannot be moved: {error}"
             break
-        start = decision.start
+        start = decision
         peers.begin(start.number)
         log.say(_restart_line(start, job, history[-1]))
     peers.publish(is_over=True, stop_cause=stop.cause)
@@ -147,15 +155,13 @@ def _keep_native_stacks(
     box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> None:
     """Record the stacks of ranks that crashed; after a stop there is no time for it."""
-    ranks = {process.rank for process in observed.processes}
-    exclude = ranks if stop.cause is not None else observed.killed
     # Reading them takes longer than the silence after which the other nodes take this one for lost.
     deleted = peers.listen_while(
         lambda: keep_native_stacks(
             box,
-            observed.processes,
+            observed.processes if stop.cause is None else (),
             since=observed.started_at,
-            exclude=exclude,
+            exclude=observed.killed,
             is_stopping=lambda: (stop.cause or peers.stop_cause) is not None,
         )
     )
@@ -163,9 +169,9 @@ def _keep_native_stacks(
         log.say(f"deleted {how_many(deleted, 'core file')}; the stacks of the crash are in stacks/")
 
 
-def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
+def _wait_for_restart(decision: Start | str, stop: StopRequest, peers: Peers) -> Start | str:
     """Wait until the restart is due or a stop is requested; a lost node cancels the restart."""
-    if isinstance(decision, NoRestart):
+    if isinstance(decision, str):
         return decision
     until = time.monotonic() + decision.after_s
     while True:
@@ -175,7 +181,7 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
         if stop.cause is not None or peers.lost or time.monotonic() >= until:
             break
         time.sleep(0.1)
-    return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
+    return unreachable_text(peers) if peers.lost and stop.cause is None else decision
 
 
 def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
@@ -187,26 +193,29 @@ def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
     return f"restart {start.number} on {fewer}{how_many(job.ranks, 'rank')}{each}{cap}"
 
 
-def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
+def _outcome(last: Outcome, decision: Start | str, stop: StopRequest, log: MergedLog) -> Outcome:
     """Return the final outcome after the last start."""
-    if isinstance(decision, Restart):
+    if isinstance(decision, Start):
         cause = stop.cause or "stopped"
         detail = f"{stop_text(cause)} before the ranks were restarted, after: {last.detail}"
         log.say(f"stopped: {detail}")
         return replace(last, reason="stopped", stop_cause=cause, detail=detail)
     if last.reason not in ("finished", "stopped"):
-        log.say(f"no restart: {decision.why}")
+        log.say(f"no restart: {decision}")
     return last
 
 
 def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -> StartRecord:
     """Return the record of one start of the ranks."""
+    final = evidence.read_final(box)
+    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    has_beaten = any(rank.activity for rank in diagnosis.ranks)
     return StartRecord(
         reason=diagnosis.reason,
         detail=diagnosis.detail,
         world_size=observed.world_size,
         micro_batch=number_in(box / layout.PLAN, "micro_batch"),
-        steps_done=_steps_done(box, diagnosis),
+        steps_done=step if has_beaten else max(step, logged_step(box)),
         checkpoint=number_in(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
         stage=evidence.stage_of(box),
@@ -220,8 +229,8 @@ def conclude(
     job: Job,
     observed: ObservedLaunch,
     diagnosis: Diagnosis,
-    starts: Sequence[StartRecord] = (),
-    before: Mapping[Path, evidence.Stamp] = evidence.NO_STAMPS,
+    starts: Sequence[StartRecord],
+    before: Mapping[Path, evidence.Stamp],
 ) -> Outcome:
     """Collect the evidence of a training that is over.
 
@@ -233,7 +242,7 @@ def conclude(
         kind=job.program.kind,
         reason=diagnosis.reason,
         detail=diagnosis.detail,
-        started_at=starts[0].started_at if starts else observed.started_at,
+        started_at=starts[0].started_at,
         ended_at=time.time(),
         world_size=observed.world_size,
         ranks=diagnosis.ranks,
@@ -248,7 +257,7 @@ def conclude(
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
         final_record=final is not None,
-        steps_done=_steps_done(box, diagnosis),
+        steps_done=starts[-1].steps_done,
         steps_planned=job.program.total_steps or None,
         last_loss=loss.value,
         loss_finite=loss.finite,
@@ -262,26 +271,6 @@ def conclude(
         stages=evidence.stage_ends(box, job, starts),
         starts=tuple(starts),
     )
-
-
-def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:
-    """Return the outcome of a failure of the supervisor itself."""
-    alone = isinstance(error, PeersError)
-    return Outcome(
-        kind=job.program.kind if job else "command",
-        reason="communication" if alone else "error",
-        detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
-        started_at=started_at,
-        ended_at=time.time(),
-        world_size=job.ranks if job else 0,
-        ranks=(),
-    )
-
-
-def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
-    final = evidence.read_final(box)
-    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
-    return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
 
 
 if __name__ == "__main__":

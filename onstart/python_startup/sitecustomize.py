@@ -13,8 +13,7 @@ import sys
 
 FOLDER = "VASTRUN_UNCAUGHT"
 """Variable with the folder of the records; without it nothing is recorded."""
-MAX_RECORDS = 64
-_MAX_ENDS, _MAX_SENT = 32, 1024
+_MAX_RECORDS, _MAX_ENDS, _MAX_SENT = 64, 32, 1024
 _SENT = ".sent.part"
 """Folder in it, never downloaded, with a file for each signal that the program sent: that is no failure."""
 _MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
@@ -59,7 +58,7 @@ def _record(error: BaseException) -> None:
         "torch_cuda": getattr(sys.modules.get("torch.version"), "cuda", None),
         "limits": limits,
     }
-    _write(f"{os.getpid()}.json", record, MAX_RECORDS)
+    _write(f"{os.getpid()}.json", record, _MAX_RECORDS)
 
 
 def _limits() -> str:

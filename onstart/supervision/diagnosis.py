@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Optional, cast, get_args
+from typing import cast, get_args
 
 from vastrun.contract import layout, outcome, reports
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
+from vastrun.onstart.supervision.failure_causes import (
+    Failure,
+    failure_line,
+    measured_cause,
+    signal_of,
+    uncaught_of,
+    where_text,
+)
 from vastrun.onstart.supervision.native_stack import read_crash
 from vastrun.onstart.supervision.progress import beat_of
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.ranklogs import last_lines
 from vastrun.onstart.supervision.stop import stop_text
-from vastrun.onstart.supervision.uncaught import signal_of, uncaught_of
 
 _UNCAUGHT = 1
 """Exit code of Python after an uncaught exception."""
@@ -48,7 +54,7 @@ class TimedRankEnd:
     """True when it reported a SIGTERM; all ranks then exit."""
     crash: str = ""
     """Native frame of a crash, and the file with its stacks; empty: nothing was recorded."""
-    measured: Optional[outcome.Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    measured: outcome.Reason | None = None
     """Reason that the measurements of its machine prove; None: none."""
     fact: str = ""
     """The measurement that proves it; empty without one."""
@@ -67,8 +73,8 @@ class ObservedLaunch:
     world_size: int
     training: bool
     """True for the onboard trainer, whose ranks exit 0 only when they have finished."""
-    processes: tuple[RankProcess, ...]
-    agent_exit: int | None
+    processes: tuple[RankProcess, ...] = ()
+    agent_exit: int | None = None
     killed: frozenset[int] = frozenset()
     """Ranks that the supervisor killed."""
     hang: outcome.Hang | None = None
@@ -120,22 +126,26 @@ def diagnose(box: Path, observed: ObservedLaunch) -> Diagnosis:
 
 
 def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
-    """Return the ends of the ranks of this node."""
+    """Read the ends of this node's ranks from their process records, own records, heartbeats and logs."""
+    started = {process.rank: process for process in observed.processes}
     ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
-    ends = read_ends(box, ranks, observed.processes, training=observed.training)
-    reading, pids = observed.reading, {process.rank: process.pid for process in observed.processes}
-    return ends if reading is None else tuple(_with_measured(box, end, pids, reading) for end in ends)
+    processes = [started.get(rank, RankProcess(rank=rank, pid=0, started_at=0.0)) for rank in ranks]
+    ends = [_read_end(box, process, training=observed.training) for process in processes]
+    any_failed = observed.training and any(dated.end.exit_code != 0 for dated in ends)
+    ends = [replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends]
+    if observed.reading is None:
+        return tuple(ends)
+    pids = (process.pid for process in processes)
+    return tuple(_with_measured(box, dated, pid, observed.reading) for dated, pid in zip(ends, pids))
 
 
-def _with_measured(
-    box: Path, dated: TimedRankEnd, pids: Mapping[int, int], reading: outcome.MachineReading
-) -> TimedRankEnd:
+def _with_measured(box: Path, dated: TimedRankEnd, pid: int, reading: outcome.MachineReading) -> TimedRankEnd:
     """Add the reason that the measurements prove to the end of a rank that failed."""
     end = dated.end
     reason = reason_of_end(end)
-    if end.exit_code in (None, 0) or reason in _OWN_REASONS:
+    if not end.exit_code or reason in _OWN_REASONS:
         return dated
-    raised = uncaught_of(box, end.rank, pids.get(end.rank, 0), dated.at)
+    raised = uncaught_of(box, end.rank, pid, dated.at)
     measured, fact = measured_cause(Failure(end=end, at=dated.at, raised=raised, reading=reading))
     if measured is None and reason == "device" and reading.gpu_faults == ():
         measured, fact = "error", "the GPUs of this machine respond, and none reports an error"
@@ -240,41 +250,23 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
     return "checkpoint saved" if saved else "all ranks exited in time"
 
 
-def read_ends(
-    box: Path,
-    ranks: Iterable[int],
-    processes: Iterable[RankProcess],
-    *,
-    training: bool = False,
-) -> tuple[TimedRankEnd, ...]:
-    """Read the end of each rank from its process record, its own record, its heartbeat and its log.
-
-    `training`: the ranks run the onboard trainer, which records when it has finished.
-    """
-    started = {process.rank: process for process in processes}
-    ends = [_read_end(box, rank, started.get(rank), training=training) for rank in ranks]
-    any_failed = training and any(dated.end.exit_code != 0 for dated in ends)
-    return tuple(replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends)
-
-
 def left_early(box: Path, process: RankProcess) -> bool:
     """Tell whether a rank of the onboard trainer exited 0 before it had finished."""
-    return _is_early(_read_end(box, process.rank, process, training=True).end)
+    return _is_early(_read_end(box, process, training=True).end)
 
 
 def _is_early(end: outcome.RankEnd) -> bool:
     return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
-def _read_end(box: Path, rank: int, process: RankProcess | None, *, training: bool) -> TimedRankEnd:
-    code = process.exit_code if process else None
-    at = (process.ended_at if process else None) or _UNKNOWN_TIME
+def _read_end(box: Path, process: RankProcess, *, training: bool) -> TimedRankEnd:
+    rank, code, at = process.rank, process.exit_code, process.ended_at or _UNKNOWN_TIME
     own, beat = reports.read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_of(code) if has_shell or (code or 0) < 0 else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    uncaught = uncaught_of(box, rank, process.pid, at) if process and code and not own.exception else None
+    uncaught = uncaught_of(box, rank, process.pid, at) if code and not own.exception else None
     if uncaught and name and uncaught.signal == name:
         uncaught = None  # the exit code says it already
     lines = None if code in _NO_LAST_LINES else last_lines(log)

@@ -117,15 +117,11 @@ def fixed_variables(box: Path) -> dict[str, str]:
 
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
     """Make `python` this interpreter, which finds our package, and let a module find the user's code."""
-    code = [str(box / layout.CODE)] if job.program.module else []
-    modules = [
-        str(_STARTUP),
-        str(_PACKAGES),
-        *code,
-        *filter(None, requested.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
+    code = [box / layout.CODE] if job.program.module else []
+    own = filter(None, requested.get("PYTHONPATH", "").split(os.pathsep))
+    modules = dict.fromkeys(map(str, (_STARTUP, _PACKAGES, *code, *own)))
     programs = [str(Path(sys.executable).parent), requested.get("PATH", os.defpath)]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
+    return {"PYTHONPATH": os.pathsep.join(modules), "PATH": os.pathsep.join(programs)}
 
 
 def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -136,7 +132,7 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
     """
     if job.program.keeps_records:  # it sets them itself
         return {}
-    first = first_run(job)
+    first = wandb_id(job)
     defaults = {"WANDB_NAME": f"{job.name} {first}".strip() + (f" rank {rank}" if rank else "")}
     if job.batch is not None:
         defaults |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
@@ -151,14 +147,10 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
 
 
 def wandb_id(job: Job, rank: int = 0) -> str:
-    """Return the id of a rank's W&B run."""
-    return first_run(job) + (f"-rank{rank}" if rank else "")
-
-
-def first_run(job: Job) -> str:
-    """Return the id of the first run of those that this one continues, by the ledger of the launcher.
+    """Return the id of a rank's W&B run: of the first run of those that this one continues, by the ledger.
 
     The last part of a URL to start from is not one: it may be any word.
     """
     continues = job.continues[:-1] if job.start_from else job.continues
-    return continues[-1] if continues else job.run_id
+    first_run = continues[-1] if continues else job.run_id
+    return first_run + (f"-rank{rank}" if rank else "")

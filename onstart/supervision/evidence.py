@@ -50,7 +50,6 @@ _KILL_S = 2.0
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
-NO_STAMPS: Mapping[Path, Stamp] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,22 +67,18 @@ class FinalRecord:
 def read_final(box: Path) -> FinalRecord | None:
     """Read the final record; None when it is missing or malformed."""
     found = _json(box / layout.FINAL)
-    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+    if not isinstance(found.get("step"), int):
         return None
+    scores = found.get("scores")
+    if isinstance(scores, dict):  # the finite ones: JSON has no other numbers
+        scores = {k: float(v) for k, v in scores.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     return FinalRecord(
         step=found["step"],
         loss=Loss.of(found["loss"]) if "loss" in found else last_loss(box),
-        scores=_scores(found.get("scores")),
+        scores=scores if isinstance(scores, dict) else None,
         stage=str(found.get("stage")),
         missed=str(found["missed"]) if found.get("missed") else None,
     )
-
-
-def _scores(found: Any) -> dict[str, float] | None:
-    """Return the finite scores: JSON has no other numbers."""
-    if not isinstance(found, dict):
-        return None
-    return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v)}
 
 
 def read_wandb(box: Path) -> WandbRun | None:
@@ -126,7 +121,7 @@ def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
     """Verify every file of the newest complete checkpoint, and return its record."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
-    if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
+    if not {"step", "path"} <= set(latest):
         return None
     folder = box / layout.CHECKPOINTS / str(latest["path"])
     try:
@@ -144,7 +139,7 @@ def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
 
 
 def run_checks(
-    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NO_STAMPS
+    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp]
 ) -> tuple[Check, ...]:
     """Check each condition of the job's `success:` section. `before`: files that existed before."""
     if success is None:
@@ -167,11 +162,9 @@ def _check_steps(required: int, ranks: Sequence[RankEnd]) -> tuple[bool, str]:
     silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
     if not silent:
         return done >= required, f"every rank reached step {done} of {required}"
-    who = (
-        "no rank reported a step"
-        if len(silent) == len(ranks)
-        else f"rank {', '.join(silent)} reported no step"
-    )
+    who = f"rank {', '.join(silent)} reported no step"
+    if len(silent) == len(ranks):
+        who = "no rank reported a step"
     return False, f"{who}: the program must call beat(step) in its loop, on every rank"
 
 
@@ -216,19 +209,19 @@ def _check_log(pattern: str, log: Path) -> tuple[bool, str]:
         expression = re.compile(pattern)
     except re.error as error:
         return False, f"{pattern} is not a regular expression: {error}"
-    if log.exists():
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            while line := lines.readline(8192):
-                if expression.search(line):
-                    return True, f"rank 0 printed: {line.strip()[:200]}"
+    with suppress(FileNotFoundError), log.open(encoding="utf-8", errors="replace") as lines:
+        while line := lines.readline(8192):
+            if expression.search(line):
+                return True, f"rank 0 printed: {line.strip()[:200]}"
     return False, f"rank 0 printed nothing that matches {pattern}"
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+def _json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty where there is none."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
@@ -287,19 +280,16 @@ def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[Stag
     ends = []
     for span in job.program.stages:
         of_it = [start for start in starts if start.stage == span.name]
-        record = records.get(span.name)
         # The ranks may have reached a step, and been restarted from an earlier one.
         step = of_it[-1].steps_done if of_it else 0
-        steps_done = span.steps if record else min(max(step - span.first_step, 0), span.steps)
-        ends.append(
-            StageEnd(
-                name=span.name,
-                steps_done=steps_done,
-                steps_planned=span.steps,
-                seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
-                scores=dict(record.scores) if record else None,
-                missed=record.missed if record else None,
-                run_id=record.run_id if record else None,
-            )
+        end = StageEnd(
+            name=span.name,
+            steps_done=min(max(step - span.first_step, 0), span.steps),
+            steps_planned=span.steps,
+            seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
         )
+        if record := records.get(span.name):
+            scores, missed, run_id = dict(record.scores), record.missed, record.run_id
+            end = replace(end, steps_done=span.steps, scores=scores, missed=missed, run_id=run_id)
+        ends.append(end)
     return tuple(ends)

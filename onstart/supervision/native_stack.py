@@ -21,9 +21,9 @@ from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.onstart.optional_files import read_end
 from vastrun.onstart.supervision import core_file
+from vastrun.onstart.supervision.failure_causes import signal_of
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
-from vastrun.onstart.supervision.uncaught import signal_of
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE")
 GDB_S = 90.0

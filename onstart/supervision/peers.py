@@ -13,7 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from vastrun.contract.outcome import Hang
 from vastrun.contract.records import read_json
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.diagnosis import TimedRankEnd
-from vastrun.onstart.supervision.restarts import Restart
+from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stall import RankProgress
 
 SILENT_S = 30.0
@@ -81,7 +81,7 @@ class NodeState:
     """True when it has diagnosed the end of this start, and waits for the decision."""
     gpus: int | None = None
     """Number of its GPUs that respond then; None: unknown, or it has none."""
-    restart: Restart | None = None
+    restart: Start | None = None
     """The last restart that the first node decided for every node."""
     is_over: bool = False
     """True when it will not start ranks again."""
@@ -122,7 +122,7 @@ class _Connection:
 
 
 @dataclass(kw_only=True)
-class Peers:
+class Peers(AbstractContextManager["Peers"]):
     """The connections of this node to the others. With one node it does nothing."""
 
     this_node: ThisNode
@@ -145,9 +145,6 @@ class Peers:
 
     def __post_init__(self) -> None:
         self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
-
-    def __enter__(self) -> Peers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for connection in self._connections:
@@ -177,9 +174,8 @@ class Peers:
     @property
     def failing(self) -> bool:
         """Tell whether another node has failed, is lost or is over: the ranks here cannot continue."""
-        left_out = any(
-            state.is_over and state.start < self.state.start for state in self.peer_states.values()
-        )
+        before = (state for state in self.peer_states.values() if state.start < self.state.start)
+        left_out = any(state.is_over for state in before)
         return bool(self.lost) or left_out or any(state.failing for state in self.in_this_start)
 
     @property
@@ -221,17 +217,13 @@ class Peers:
 
     def begin(self, start: int) -> None:
         """Send the others the number of a new start of the ranks here."""
-        self.lost |= {
-            node
-            for node in self.disconnected
-            if node not in self.peer_states or not self.peer_states[node].is_over
-        }
+        over = {state.node for state in self.peer_states.values() if state.is_over}
+        self.lost |= self.disconnected - over
         self.state = NodeState(
             run_id=self.run_id,
             node=self.state.node,
             start=start,
             stop_cause=self.state.stop_cause,
-            lost=tuple(sorted(self.lost)),
             restart=self.state.restart,
         )
         self._send_state()
@@ -273,7 +265,6 @@ class Peers:
                     raise TimeoutError("the node is silent")
             except (OSError, ValueError):
                 self._drop(connection)
-        self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= 1.0:
             self._send_state()
 
@@ -324,13 +315,12 @@ class Peers:
         if state.run_id != self.run_id or state.node not in self._other_nodes:
             raise ValueError(f"unexpected message of node {state.node} of {state.run_id}")
         if connection.node is None:
-            node = state.node
             if self.this_node.is_host:
-                if any(other.node == node for other in self._connections):
-                    raise ValueError(f"node {node} is connected already")
-                if node in self.lost:
-                    raise ValueError(f"node {node} was lost")
-            connection.node = node
+                if any(other.node == state.node for other in self._connections):
+                    raise ValueError(f"node {state.node} is connected already")
+                if state.node in self.lost:
+                    raise ValueError(f"node {state.node} was lost")
+            connection.node = state.node
         if self.this_node.is_host:
             self._ahead[state.node].append(state.sent_at - self.clock())
         elif state.node == 0:  # only the first node is connected to all
@@ -351,7 +341,7 @@ class Peers:
 
     def _send_state(self) -> None:
         self._sent_at = time.monotonic()
-        states = [replace(self.state, sent_at=self.clock())]
+        states = [replace(self.state, lost=tuple(sorted(self.lost)), sent_at=self.clock())]
         if self.this_node.is_host:
             states = [replace(states[0], clocks=self._clocks), *self.peer_states.values()]
         # The node of a connection is unknown before its first message; the side that opened it sends first.
@@ -367,6 +357,6 @@ class Peers:
     def _has_ended(self, node: int) -> bool:
         """Tell whether its ranks of this start have ended, or will never start."""
         state, start = self.peer_states.get(node), self.state.start
-        if state is None or state.start < start:
-            return state is not None and state.is_over
-        return state.start > start or state.ends is not None or state.is_over
+        if state is None or state.is_over:
+            return state is not None
+        return state.start > start or (state.start == start and state.ends is not None)

@@ -31,9 +31,9 @@ from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.reports import read_rank_record
 from vastrun.onstart.supervision.core_file import allow_core
 from vastrun.onstart.supervision.environment import wandb_variables
+from vastrun.onstart.supervision.failure_causes import UNCAUGHT, uncaught_folder, uncaught_of
 from vastrun.onstart.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.onstart.supervision.processes import die_with_parent, send
-from vastrun.onstart.supervision.uncaught import UNCAUGHT, uncaught_folder, uncaught_of
 
 FAILED_GRACE_S = 4.0
 """Seconds until the other ranks are killed when one has failed by itself."""

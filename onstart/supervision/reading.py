@@ -28,8 +28,8 @@ from vastrun.contract.outcome import FileSystem, MachineReading
 from vastrun.onstart.boot.preflight.machine import dotted, gpu_faults
 from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.optional_files import number_in
+from vastrun.onstart.supervision.failure_causes import UNCAUGHT, records_in
 from vastrun.onstart.supervision.processes import program_processes
-from vastrun.onstart.supervision.uncaught import UNCAUGHT, records_in
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")

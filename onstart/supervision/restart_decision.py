@@ -15,7 +15,7 @@ from vastrun.contract.outcome import REASONS, StartRecord
 from vastrun.onstart.supervision.launch import healthy_gpus
 from vastrun.onstart.supervision.native_stack import GDB_S
 from vastrun.onstart.supervision.peers import Peers
-from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start, gpus_for, next_start
+from vastrun.onstart.supervision.restarts import Start, gpus_for, next_start
 
 CONCLUDE_TIMEOUT_S = 60.0 + GDB_S
 """Maximum seconds that the first node waits until the other nodes concluded on a start.
@@ -24,24 +24,20 @@ A node may read the native stacks of its crash first.
 """
 
 
-def agree_on_restart(
-    job: Job, history: Sequence[StartRecord], last: Start, peers: Peers
-) -> Restart | NoRestart:
-    """Return the decision of all nodes after the last start, whose options were `last`."""
+def agree_on_restart(job: Job, history: Sequence[StartRecord], last: Start, peers: Peers) -> Start | str:
+    """Return the next start of all nodes after the `last` one, or why there is none."""
     is_curable = REASONS[history[-1].reason].is_curable
     healthy = peers.listen_while(healthy_gpus) if job.gpus and is_curable else None
     if job.nodes == 1:
         return next_start(job, history, last, healthy)
     peers.publish(has_concluded=True, gpus=None if healthy is None else len(healthy))
-    decision = (
-        _decide(job, history, last, healthy, peers)
-        if peers.this_node.is_host
-        else _wait_for_decision(peers, last)
-    )
-    if isinstance(decision, NoRestart):
+    if peers.this_node.is_host:
+        decision = _decide(job, history, last, healthy, peers)
+    else:
+        decision = _wait_for_decision(peers, last)
+    if isinstance(decision, str):
         return decision
-    start = replace(decision.start, gpus=gpus_for(job, decision.start.world_size, healthy))
-    return replace(decision, start=start)
+    return replace(decision, gpus=gpus_for(job, decision.world_size, healthy))
 
 
 def unreachable_text(peers: Peers) -> str:
@@ -51,46 +47,39 @@ def unreachable_text(peers: Peers) -> str:
 
 def _decide(
     job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
-) -> Restart | NoRestart:
-    decision = next_start(job, history, last, healthy)
-    if isinstance(decision, Restart):
-        decision = _when_all_concluded(job, history, last, healthy, peers)
-    if isinstance(decision, Restart):
+) -> Start | str:
+    """Decide for all nodes; on a restart once no rank is left on any node, by the GPUs of all nodes."""
+    decision, deadline = next_start(job, history, last, healthy), time.monotonic() + CONCLUDE_TIMEOUT_S
+    while isinstance(decision, Start):
+        concluded = {state.node for state in peers.in_this_start if state.has_concluded}
+        late = [str(node) for node in range(1, job.nodes) if node not in concluded]
+        if peers.disconnected:
+            decision = unreachable_text(peers)
+        elif not late:
+            elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
+            decision = next_start(job, history, last, healthy, elsewhere)
+            break
+        elif time.monotonic() >= deadline:
+            decision = f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s"
+        else:
+            peers.listen()
+            time.sleep(0.1)
+    if isinstance(decision, Start):
         peers.publish(restart=decision)
     else:
-        peers.publish(is_over=True, why_over=decision.why)
+        peers.publish(is_over=True, why_over=decision)
     return decision
 
 
-def _when_all_concluded(
-    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None, peers: Peers
-) -> Restart | NoRestart:
-    """Decide once no rank is left on any node, by the GPUs of all nodes."""
-    deadline = time.monotonic() + CONCLUDE_TIMEOUT_S
-    while True:
-        concluded = {state.node for state in peers.in_this_start if state.has_concluded}
-        late = [str(node) for node in range(1, job.nodes) if node not in concluded]
-        if not late or peers.disconnected or time.monotonic() >= deadline:
-            break
-        peers.listen()
-        time.sleep(0.1)
-    if peers.disconnected:
-        return NoRestart(why=unreachable_text(peers))
-    if late:
-        return NoRestart(why=f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s")
-    elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
-    return next_start(job, history, last, healthy, elsewhere)
-
-
-def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:
+def _wait_for_decision(peers: Peers, last: Start) -> Start | str:
     """Wait for the decision of the first node. A lost connection means no restart."""
     while True:
         first = peers.peer_states.get(0)
-        if first is not None and first.restart is not None and first.restart.start.number > last.number:
+        if first is not None and first.restart is not None and first.restart.number > last.number:
             return first.restart
         if first is not None and first.is_over:
-            return NoRestart(why=first.why_over)
+            return first.why_over
         if peers.disconnected:
-            return NoRestart(why=unreachable_text(peers))
+            return unreachable_text(peers)
         peers.listen()
         time.sleep(0.1)

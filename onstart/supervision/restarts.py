@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import REASONS, Meaning, StartRecord
+from vastrun.contract.outcome import REASONS, StartRecord
 
 MAX_STARTS_WITHOUT_PROGRESS = 3
 """Consecutive starts without a new checkpoint after which the ranks are not restarted."""
@@ -26,21 +27,8 @@ class Start:
     """UUIDs of the GPUs to use, as some of the machine may have failed; empty: all of them."""
     resume: str = ""
     """Path of the checkpoint from which a user's program continues; empty: a fresh start."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restart:
-    """The decision to restart the ranks."""
-
-    start: Start
-    after_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoRestart:
-    """The decision against a restart, with its reason."""
-
-    why: str
+    after_s: float = 0.0
+    """Seconds to wait before it, from the decision for it."""
 
 
 def next_start(
@@ -49,37 +37,31 @@ def next_start(
     last: Start,
     healthy: Sequence[str] | None,
     elsewhere: Sequence[int] = (),
-) -> Restart | NoRestart:
-    """Decide whether the ranks restart after their last start, whose options were `last`.
+) -> Start | str:
+    """Return the next start of the ranks after the `last` one, or why there is none.
 
     `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
-    meaning = REASONS[history[-1].reason]
     is_before_last = any(span.name == history[-1].stage for span in job.program.stages[:-1])
     if history[-1].reason == "finished" and is_before_last:
         # A new plan: the micro-batch that fitted was that of another model.
-        start = replace(last, number=last.number + 1, micro_batch=None)
-        return Restart(start=start, after_s=0.0)
-    if not meaning.is_curable:
-        return NoRestart(why="the same error would recur")
-    why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
+        return replace(last, number=last.number + 1, micro_batch=None, after_s=0.0)
+    why_not = _reason_against(job, history)
     if why_not is not None:
-        return NoRestart(why=why_not)
+        return why_not
     # All nodes have equally many ranks: the node with the fewest GPUs decides.
     healthy_count = min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
     world_size = world_size_on(job, healthy_count)
     if world_size is None:
         where = " on each node" if job.nodes > 1 else ""
-        return NoRestart(
-            why=f"too few GPUs respond for this job's {job.ranks} ranks{where}: {healthy_count or 0}"
-        )
-    start = Start(
+        return f"too few GPUs respond for this job's {job.ranks} ranks{where}: {healthy_count or 0}"
+    return Start(
         number=last.number + 1,
         world_size=world_size,
         micro_batch=_micro_batch(job, history[-1], last, world_size),
         gpus=gpus_for(job, world_size, healthy),
+        after_s=(0.0, 0.0, 10.0)[without_progress(history)],
     )
-    return Restart(start=start, after_s=(0.0, 0.0, 10.0)[without_progress(history)])
 
 
 def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:
@@ -97,9 +79,9 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     Starts that ran out of memory do not count, since the next start has another plan, nor those that only
     scored a stage.
     """
-    count, saved = 0, [-1, *(_saved(record) for record in history)]
-    for before, record in zip(reversed(saved[:-1]), reversed(history)):
-        if _saved(record) > before:
+    count, saved = 0, [-1, *(-1 if record.checkpoint is None else record.checkpoint for record in history)]
+    for (before, after), record in reversed([*zip(pairwise(saved), history)]):
+        if after > before:
             break
         count += record.reason not in ("oom", "finished")
     return count
@@ -126,26 +108,21 @@ def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> 
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
-def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
+def _reason_against(job: Job, history: Sequence[StartRecord]) -> str | None:
+    """Return why a restart would not help, or is not allowed; None if it may help."""
+    last, meaning = history[-1], REASONS[history[-1].reason]
+    if not meaning.is_curable:
+        return "the same error would recur"
     limits = job.program.max_restarts if job.restarts is None else job.restarts
     limit = limits.get(meaning.cause or "", 0)
     if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
         return f"restarts allows {limit} by {meaning.cause}"
     if without_progress(history) >= MAX_STARTS_WITHOUT_PROGRESS:
         return f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
-    return None
-
-
-def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
-    """Return why a training that ran out of memory would do so again; None if a restart may help."""
-    if record.reason != "oom" or job.program.out_of_memory == "again":
+    if last.reason != "oom" or job.program.out_of_memory == "again":
         return None
     if job.program.out_of_memory == "fail":
         return f"{job.program.kind}.out_of_memory is fail"
-    if record.micro_batch is None:
+    if last.micro_batch is None:
         return "it ran out of memory before its first step"
-    return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
-
-
-def _saved(record: StartRecord) -> int:
-    return -1 if record.checkpoint is None else record.checkpoint
+    return "a micro-batch of 1 does not fit" if last.micro_batch <= 1 else None

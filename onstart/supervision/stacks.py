@@ -31,8 +31,11 @@ class StackFrame:
     function: str
 
     def text(self, box: Path) -> str:
-        """Format as `file:line function`, with a short path."""
-        return f"{_short(self.file, box)}:{self.line} {self.function}"
+        """Format as `file:line function`, with a path relative to the box or to its library's folder."""
+        file = self.file.removeprefix(f"{box}/")
+        if file == self.file:
+            file = file[max((found.end() for found in _LIBRARY.finditer(file)), default=0) :]
+        return f"{file}:{self.line} {self.function}"
 
     def is_library(self) -> bool:
         """Tell whether it belongs to a library: neither the user's code nor vastrun."""
@@ -51,16 +54,13 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
     for rank, (path, offset) in sorted(sources.items()):
         name = f"{layout.STACKS}/rank-{rank}.txt"
         if path != box / name:
-            with contextlib.suppress(OSError):  # a full disk
-                target = box / name
-                if path.exists():
-                    with path.open("rb") as file:
-                        file.seek(offset)
-                        text = file.read().decode("utf-8", errors="replace")
-                    start = text.find("Fatal Python error")
-                    if start >= 0:
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        target.write_text(text[start:], encoding="utf-8")
+            with contextlib.suppress(OSError), path.open("rb") as file:  # no log, or a full disk
+                file.seek(offset)
+                text = file.read().decode("utf-8", errors="replace")
+                _, fatal, dump = text.partition("Fatal Python error")
+                if fatal:
+                    (box / name).parent.mkdir(parents=True, exist_ok=True)
+                    (box / name).write_text(fatal + dump, encoding="utf-8")
         if (box / name).is_file():
             written.append(name)
     return tuple(written)
@@ -86,17 +86,14 @@ def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
 
 def _request_stack(box: Path, rank: int, pid: int) -> tuple[Path, int]:
     """Request a rank's stacks; return the file in which they appear, and the offset."""
-    own = box / layout.STACKS / f"rank-{rank}.txt"
-    if own.exists():
-        size = size_of(own)
-        send(pid, signal.SIGUSR1)
-        return own, size
-    log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    size = size_of(log)
-    python = _python_of(pid)
-    disable_core(python)
-    send(python, signal.SIGABRT)
-    return log, size
+    file, number = box / layout.STACKS / f"rank-{rank}.txt", signal.SIGUSR1
+    if not file.exists():
+        file, number = box / layout.RAW_LOGS / f"rank-{rank}.log", signal.SIGABRT
+        pid = _python_of(pid)
+        disable_core(pid)
+    size = size_of(file)
+    send(pid, number)
+    return file, size
 
 
 def _python_of(pid: int) -> int:
@@ -112,7 +109,7 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
     """Wait until every file has grown beyond its offset, and stopped growing."""
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
-    while time.monotonic() < deadline:
+    while offsets and time.monotonic() < deadline:
         time.sleep(0.02)
         if (now := {path: size_of(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
@@ -121,26 +118,13 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
             return
 
 
-def _short(file: str, box: Path) -> str:
-    if file.startswith(f"{box}/"):
-        return file[len(str(box)) + 1 :]
-    libraries = list(_LIBRARY.finditer(file))
-    return file[libraries[-1].end() :] if libraries else file
-
-
 def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
     """Make the ranks write their flight recorders to `run/flight-recorder`, and wait for the files.
 
     A rank has a recorder once it has a process group of NCCL. Its watchdog polls the pipe once a second.
     """
-    deadline = time.monotonic() + within_s
     asked = [box / layout.FLIGHT_RECORDER / f"rank-{rank}" for rank in ranks if _request_recorder(box, rank)]
-    sizes: list[int] = []
-    while asked and time.monotonic() < deadline:
-        before, sizes = sizes, [size_of(path) for path in asked]
-        if all(sizes) and sizes == before:
-            return
-        time.sleep(0.05)
+    _wait_until_quiet(dict.fromkeys(asked, 0), within_s)
 
 
 def _request_recorder(box: Path, rank: int) -> bool:

@@ -86,15 +86,13 @@ def find_stuck(ranks_progress: Sequence[RankProgress], package: Path | None = No
 
     def order_of(s: RankProgress) -> tuple[bool, int, bool, bool, int, int, int]:
         waits_in = collective_of(s)
-        activity = _ORDER.index(s.activity if s.activity in _ORDER else "step") if s.activity else 0
-        step = s.step if s.activity else 0
         return (
             waits_in is not None,
             count[waits_in],
             not _is_user_call(s, package),
             not s.activity,
-            step,
-            activity,
+            s.step,
+            _ORDER.index(s.activity if s.activity in _ORDER else "step"),
             s.rank,
         )
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
-from vastrun.contract.outcome import Hang, MachineReading
+from vastrun.contract.outcome import Hang
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.optional_files import read_text
 from vastrun.onstart.supervision import stall
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.onstart.supervision.core_file import MAX_CORES, CoreLocation, bounds_cores, core_location
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
+from vastrun.onstart.supervision.failure_causes import signal_of
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch, environment_of
 from vastrun.onstart.supervision.peers import NodeState, Peers
@@ -27,7 +28,6 @@ from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import main_thread, top_frame
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
-from vastrun.onstart.supervision.uncaught import signal_of
 
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts ranks, given the box, their number and their environment."""
@@ -47,7 +47,15 @@ def run_ranks(
     box: Path, job: Job, start: Start, begin: StartRanks, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> ObservedLaunch:
     """Start the ranks and return when none of them, and none of their processes, is left."""
-    started_at, readings, this_node = time.time(), MachineReadings(box, job), peers.this_node
+    this_node = peers.this_node
+    observed = ObservedLaunch(
+        started_at=time.time(),
+        this_node=this_node,
+        world_size=start.world_size * this_node.nodes,
+        training=job.program.keeps_records,
+        steps_needed=job.success.steps if job.success else None,
+    )
+    readings = MachineReadings(box, job)
     launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
     if this_node.is_host:  # checkpoints are on the first node
         start_push(box, job)
@@ -61,7 +69,7 @@ def run_ranks(
         peers=peers,
         tracker=ProgressTracker(box=box),
         readings=readings,
-        started_at=started_at,
+        observed=observed,
         cores=core_location(working_folder(box)) if bounds_cores() else None,
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
@@ -72,22 +80,13 @@ def run_ranks(
     watch.report()
     if watch.gpus:
         watch.gpus.loads.close()
-    observed = ObservedLaunch(
-        started_at=started_at,
-        this_node=this_node,
-        world_size=start.world_size * this_node.nodes,
-        training=job.program.keeps_records,
+    observed = replace(
+        watch.observed,
         processes=processes,
         agent_exit=launch.agent.poll(),
         killed=frozenset(launch.killed),
-        hang=watch.hang,
-        stop_cause=stop.cause if watch.stopped_at else None,
-        stopped_at=watch.stopped_at,
-        stopped_at_step=watch.stopped_at_step,
-        steps_needed=job.success.steps if job.success else None,
-        reading=watch.reading,
+        stop_cause=stop.cause if watch.observed.stopped_at else None,
         idle_gpus=watch.gpus.longest if watch.gpus else None,
-        nested_ranks=watch.nested_ranks,
     )
     return add_peer_observations(box, observed, peers)
 
@@ -104,27 +103,18 @@ class Watch:
     peers: Peers
     tracker: ProgressTracker
     readings: MachineReadings
-    started_at: float
-    """Epoch seconds at which the ranks were started."""
+    observed: ObservedLaunch
+    """Observations so far."""
     cores: CoreLocation | None = None
     """Location of the cores to delete, but for the newest; None: none are."""
     gpus: IdleGpuWatch | None = None
     """Watch over the GPUs; None: the job uses none."""
-    hang: Hang | None = None
-    reading: MachineReading | None = None
-    """Measured once a rank had failed, before anything is cleaned up."""
-    stopped_at: float | None = None
-    """Epoch seconds at which the ranks were first asked to stop."""
-    stopped_at_step: int | None = None
-    """Step that every rank here had reached by then."""
     _since: dict[str, float] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
-    nested_ranks: str = ""
-    """Ranks that a rank started; empty: none were seen."""
     _reports: int = 0
 
     def until_over(self) -> None:
-        """Return when the agent has exited, or when there is nothing more to wait for."""
+        """Return when the agent has exited; kill the ranks when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.peers.listen()
@@ -136,6 +126,8 @@ class Watch:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
+                if ranks_progress:
+                    self.launch.kill_ranks()
                 return
             # Show meanwhile what the ranks print: that costs less than a look.
             for _ in range(_PUMPS_PER_POLL):
@@ -143,9 +135,9 @@ class Watch:
                 self.log.pump()
 
     def take_reading(self, *, has_failed: bool) -> None:
-        """Measure the machine, once, if something failed and no stop was asked for."""
-        if has_failed and self.reading is None and self.stopped_at is None:
-            self.reading = self.peers.listen_while(self.readings.take)
+        """Measure the machine once, before any clean-up, if something failed and no stop was asked for."""
+        if has_failed and self.observed.reading is None and self.observed.stopped_at is None:
+            self.observed = replace(self.observed, reading=self.peers.listen_while(self.readings.take))
 
     def report(self) -> None:
         """Write `run/status.json`, and log every rank that has ended."""
@@ -154,7 +146,7 @@ class Watch:
         self.readings.look()
         self._warn_of_launchers(processes)
         if self.cores is not None:
-            self.cores.delete(self.started_at, keep=MAX_CORES)
+            self.cores.delete(self.observed.started_at, keep=MAX_CORES)
         steps = self.job.program.total_steps
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         idle_gpus = None
@@ -171,19 +163,20 @@ class Watch:
         It looks each second in the first minute, then after 64, 128, 256... seconds.
         """
         self._reports += 1
-        world = self.launch.world_size * self.peers.this_node.nodes
-        looks = not self.nested_ranks and (self._reports < 60 or not self._reports & (self._reports - 1))
-        if world == 1 or self.job.program.keeps_records or not looks:
+        is_due = self._reports < 60 or not self._reports & (self._reports - 1)
+        world, training = self.observed.world_size, self.observed.training
+        if world == 1 or training or self.observed.nested_ranks or not is_due:
             return
         for process in processes:
             if process.exit_code is None and (ranks := ranks_below(process.pid)):
                 name, values = min(ranks.items())
-                self.nested_ranks = (
+                warning = (
                     f"rank {process.rank} started processes that are ranks themselves ({name}="
                     f"{', '.join(sorted(values))}): {world} ranks may mean {world} whole trainings; leave "
                     "out the program's own launcher, or set ranks: 1"
                 )
-                self.log.say(f"WARNING: {self.nested_ranks}")
+                self.observed = replace(self.observed, nested_ranks=warning)
+                self.log.say(f"WARNING: {warning}")
                 return
 
     def _is_over(
@@ -192,15 +185,16 @@ class Watch:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
         if self.stop.cause is not None:
-            if self.stopped_at is None:
-                self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
+            if self.observed.stopped_at is None:
+                at, step = time.time(), self._min_step()
+                self.observed = replace(self.observed, stopped_at=at, stopped_at_step=step)
                 self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
-                self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
+                self.peers.publish(stopped_at=at, stopped_at_step=step)
             self.launch.ask_to_stop()
             saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
             usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
             late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
-            return not ranks_progress or (late and self._kill())
+            return not ranks_progress or late
         training = self.job.program.keeps_records
         if any(
             process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
@@ -209,9 +203,9 @@ class Watch:
             self.peers.publish(failing=True)
             is_late = self._lasted("failed", failure_grace_s(self.box, processes))
             self.take_reading(has_failed=True)
-            return is_late and self._kill()
+            return is_late
         if self.peers.failing:
-            return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
+            return not ranks_progress or self._lasted("failed", FAILED_GRACE_S)
         if not ranks_progress:
             if processes and not self.peers.ended:
                 return False  # it waits for those of the other nodes
@@ -220,7 +214,9 @@ class Watch:
         # Last: ranks that wait for a failed rank do not hang.
         observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
         is_stalled = self.peers.stalled or stall.stalled(observable, self.job)
-        return is_stalled and self._record_hang(ranks_progress)
+        if is_stalled:
+            self._record_hang(ranks_progress)
+        return is_stalled
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""
@@ -228,7 +224,7 @@ class Watch:
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
 
-    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> bool:
+    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> None:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
         self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
@@ -239,7 +235,7 @@ class Watch:
         ]
         culprit = stall.find_stuck(dumped, self.job.program.folder)
         frame = top_frame(culprit.frames)
-        self.hang = Hang(
+        hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
             activity="" if culprit.activity == stall.LOG_ONLY else culprit.activity,
@@ -249,12 +245,8 @@ class Watch:
             in_collective=stall.collective_of(culprit) is not None,
             waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := stall.collective_of(s))),
         )
-        self.peers.publish(culprit=culprit, hang=self.hang)
-        return self._kill()
-
-    def _kill(self) -> bool:
-        self.launch.kill_ranks()
-        return True
+        self.observed = replace(self.observed, hang=hang)
+        self.peers.publish(culprit=culprit, hang=hang)
 
     def _lasted(self, name: str, limit_s: float) -> bool:
         """Tell whether a named condition has lasted `limit_s`; the first call starts its timer."""

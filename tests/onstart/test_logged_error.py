@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from vastrun.onstart.logged_error import last_raised, parse_raised
+import pytest
+
+from vastrun.onstart.logged_error import Raised, last_raised, parse_raised
 
 BOOM = """\
 Traceback (most recent call last):
@@ -24,35 +26,27 @@ with more to say
 """
 
 
-def test_the_exception_is_the_line_after_the_stack() -> None:
-    raised = parse_raised("epoch 1\n" + BOOM + "some other thread prints\n")
-    assert raised is not None
-    assert raised.exception == "ValueError: boom"
-    assert raised.traceback == BOOM.strip()
+SYNTAX = "SyntaxError: invalid syntax"
+LAST = """\
+Traceback (most recent call last):
+  File "train.py", line 5, in <module>
+RuntimeError: no field u"""
 
 
-def test_what_torch_puts_before_each_line_is_no_part_of_the_exception() -> None:
-    text = (
-        "step 5\n[rank1]: Traceback (most recent call last):\n"
-        '[rank1]:   File "ddp.py", line 19, in <module>\n[rank1]:     raise ValueError("bad shard")\n'
-        "[rank1]: ValueError: bad shard\n"
-    )
-    raised = parse_raised(text)
-    assert raised is not None
-    assert raised.exception == "ValueError: bad shard"
-    assert raised.traceback.startswith("Traceback")
-
-
-def test_of_a_chain_the_last_exception_counts_by_its_first_line() -> None:
-    raised = parse_raised(CHAIN)
-    assert raised is not None
-    assert raised.exception == "RuntimeError: no field u"
-
-
-def test_a_syntax_error_has_no_header() -> None:
-    raised = parse_raised('  File "train.py", line 1\n    def\n       ^\nSyntaxError: invalid syntax\n')
-    assert raised is not None
-    assert raised.exception == "SyntaxError: invalid syntax"
+@pytest.mark.parametrize(
+    ("text", "exception", "traceback"),
+    [
+        ("epoch 1\n" + BOOM + "some other thread prints\n", "ValueError: boom", BOOM.strip()),
+        # What torch puts before each line is no part of the exception.
+        ("step 5\n[rank1]: " + BOOM.replace("\n", "\n[rank1]: "), "ValueError: boom", BOOM.strip()),
+        # Of a chain the last exception counts, by its first line.
+        (CHAIN, "RuntimeError: no field u", LAST),
+        # A syntax error has no header.
+        ("  File 'train.py', line 1\n    def\n       ^\n" + SYNTAX, SYNTAX, SYNTAX),
+    ],
+)
+def test_the_last_exception_is_the_line_after_its_stack(text: str, exception: str, traceback: str) -> None:
+    assert parse_raised(text) == Raised(exception=exception, traceback=traceback)
 
 
 def test_a_log_without_an_exception_has_none(tmp_path: Path) -> None:

@@ -1,17 +1,30 @@
-"""What is observed of a launch, and what is concluded from it."""
+"""What is observed of a launch, what is concluded from it, and the record of a start."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import job_of, read_job
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import Outcome
-from vastrun.onstart.supervise import conclude
+from vastrun.contract.outcome import Outcome, Reason, StartRecord
+from vastrun.onstart.supervise import conclude, start_record_of
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
+from vastrun.onstart.supervision.failure_causes import uncaught_folder
 from vastrun.onstart.supervision.rank_process import RankProcess
-from vastrun.onstart.supervision.uncaught import uncaught_folder
+
+
+def started(reason: Reason = "signal", **changes: Any) -> StartRecord:
+    """The record of a start of two ranks that ended so after a second."""
+    record = StartRecord(reason=reason, detail="", world_size=2, started_at=1.0, ended_at=2.0)
+    return replace(record, **changes)
+
+
+def training(**changes: Any) -> Job:
+    """A job of the onboard trainer."""
+    train = {"steps": 100, "batch": 12, **changes.pop("train", {})}
+    return read_job(**{"train": train, "command": None, "success": None, **changes})
 
 
 def exits(*codes: int | None) -> ObservedLaunch:
@@ -36,4 +49,10 @@ def raised(box: Path, rank: int, text: str, *names: str, errno: int | None = Non
 
 def outcome(box: Path, observed: ObservedLaunch, **job: Any) -> Outcome:
     (box / layout.JOB).write_text(json.dumps(job_of(**job)))
-    return conclude(box, Job.read(box), observed, diagnose(box, observed))
+    return concluded(box, observed)
+
+
+def concluded(box: Path, observed: ObservedLaunch) -> Outcome:
+    """The outcome of a box that has its job, after its only start."""
+    found = diagnose(box, observed)
+    return conclude(box, Job.read(box), observed, found, [start_record_of(box, observed, found)], {})

@@ -1,4 +1,4 @@
-"""What is said of a training that did not go well."""
+"""What is said of a training that did not go well, or was stopped."""
 
 import json
 import signal
@@ -30,39 +30,27 @@ TIMEOUT = (
 )
 
 MEMORY_KILL = MachineReading(at=11.0, memory_killed=True, memory="peak memory 11.9 GiB of 12.0 GiB")
+HUNG_IN, WAITS = " at step 30 (data), in code/slow.py:9", ("rank 0 in loss", "rank 1 in backward")
 HANG = Hang(rank=1, step=30, activity="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
-
-
-def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:
-    observed = replace(exits(-6, -6), hang=HANG, killed=frozenset({0, 1}))
-    told = outcome(box, observed)
-    assert told.reason == "hang"
-    assert told.detail == "rank 1 made no progress for 12 s at step 30 (data), in code/slow.py:9 wait"
-    assert told.first_failure is None
 
 
 @pytest.mark.parametrize(
     ("changes", "after"),
     [
-        ({}, " at step 30 (data), in code/slow.py:9 wait"),
+        ({}, f"{HUNG_IN} wait"),
         ({"frame": ""}, " at step 30 (data)"),
         ({"frame": "", "activity": "step"}, " at step 30"),
         ({"frame": "", "step": 0, "activity": ""}, ""),
-        (
-            {"in_collective": True, "waits": ("rank 1 in backward",)},
-            " at step 30 (data), in code/slow.py:9 wait",
-        ),
-        ({"waits": ("rank 0 in loss", "rank 1 in backward")}, " at step 30 (data), in code/slow.py:9 wait"),
-        (
-            {"in_collective": True, "waits": ("rank 0 in loss", "rank 1 in backward")},
-            " at step 30 (data), in code/slow.py:9 wait; waiting: rank 0 in loss, rank 1 in backward",
-        ),
+        ({"in_collective": True, "waits": WAITS[1:]}, f"{HUNG_IN} wait"),
+        ({"waits": WAITS}, f"{HUNG_IN} wait"),
+        ({"in_collective": True, "waits": WAITS}, f"{HUNG_IN} wait; waiting: {', '.join(WAITS)}"),
     ],
 )
-def test_a_hang_says_where_it_was_and_what_ranks_waited_in_if_all_waited(
+def test_a_hang_is_told_before_what_came_of_it_with_its_place_and_what_ranks_waited_in_if_all_waited(
     box: Path, changes: dict[str, Any], after: str
 ) -> None:
     told = outcome(box, replace(exits(-6, -6), hang=replace(HANG, **changes), killed=frozenset({0, 1})))
+    assert (told.reason, told.first_failure) == ("hang", None)
     assert told.detail == f"rank 1 made no progress for 12 s{after}"
 
 
@@ -93,6 +81,8 @@ def test_a_rank_of_the_trainer_that_exits_0_before_it_has_finished_is_the_failur
     assert outcome(box, replace(exits(*codes), training=training)).detail == detail
 
 
+BEGUN = "the launch agent failed after it had started the ranks"
+UNBEGUN = "the launch agent failed before any rank started"
 LOST_PEER = {"reason": "communication", "exception": "RuntimeError: connection closed", "step": 7}
 
 
@@ -103,43 +93,13 @@ LOST_PEER = {"reason": "communication", "exception": "RuntimeError: connection c
         ((0, 0), {}, None, "finished", "all 2 ranks exited 0"),
         ((None, None), {"lost": (1, 3)}, None, "communication", "node 1, 3 can no longer be reached"),
         ((1, -15), {"lost": (1,)}, LOST_PEER, "communication", "node 1 can no longer be reached"),
-        (
-            (-9, -9),
-            {"lost": (1,), "killed": frozenset({0, 1})},
-            None,
-            "communication",
-            "node 1 can no longer",
-        ),
+        ((-9, -9), {"lost": (1,), "killed": {0, 1}}, None, "communication", "node 1 can no longer"),
         ((3, -15), {"lost": (1,)}, None, "error", "rank 0 exited with code 3"),
         ((0, 0), {"stop_cause": "stopped"}, None, "finished", "all 2 ranks exited 0"),
-        (
-            (None, None),
-            {"agent_exit": -9, "reading": MEMORY_KILL},
-            None,
-            "oom",
-            "the launch agent failed after it had started the ranks: SIGKILL",
-        ),
-        (
-            (None, None),
-            {"agent_exit": -9},
-            None,
-            "signal",
-            "the launch agent failed after it had started the ranks: SIGKILL",
-        ),
-        (
-            (None, None),
-            {"agent_exit": 1, "reading": MEMORY_KILL},
-            None,
-            "error",
-            "the launch agent failed after it had started the ranks: exit code 1",
-        ),
-        (
-            (None, None),
-            {"agent_exit": 1, "processes": ()},
-            None,
-            "error",
-            "the launch agent failed before any rank started: exit code 1",
-        ),
+        ((None, None), {"agent_exit": -9, "reading": MEMORY_KILL}, None, "oom", f"{BEGUN}: SIGKILL"),
+        ((None, None), {"agent_exit": -9}, None, "signal", f"{BEGUN}: SIGKILL"),
+        ((None, None), {"agent_exit": 1, "reading": MEMORY_KILL}, None, "error", f"{BEGUN}: exit code 1"),
+        ((None, None), {"agent_exit": 1, "processes": ()}, None, "error", f"{UNBEGUN}: exit code 1"),
     ],
 )
 def test_what_is_no_failure_of_a_rank_has_its_own_line(
@@ -205,9 +165,8 @@ def test_the_onboard_trainer_has_no_shell(box: Path) -> None:
 
 def test_a_failure_nobody_could_write_about_is_the_full_disks(box: Path) -> None:
     disk = FileSystem(path="the disk", size=8_000_000_000, free=0, full_at=9.0)
-    told = outcome(
-        box, replace(exits(1, -signal.SIGTERM), reading=MachineReading(at=11.0, file_systems=(disk,)))
-    )
+    reading = MachineReading(at=11.0, file_systems=(disk,))
+    told = outcome(box, replace(exits(1, -signal.SIGTERM), reading=reading))
     assert (told.reason, told.detail) == ("disk", "rank 0 exited with code 1; the disk (8 GB) was full")
 
 
@@ -298,10 +257,7 @@ def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:
         (WATCHDOG % "CUDA error: out of memory", "signal"),
         # A faulty kernel does that, too: the watchdog only met with it.
         (WATCHDOG % "CUDA error: an illegal memory access was encountered", "signal"),
-        (
-            WATCHDOG % "CUDA error: an illegal memory access" + LEFT % "collective timeout or exception",
-            "signal",
-        ),
+        (WATCHDOG % "CUDA error: an illegal memory access" + LEFT % "collective timeout", "signal"),
         ("double free or corruption (out)\nFatal Python error: Aborted\n", "signal"),
     ],
 )
@@ -309,17 +265,79 @@ def test_an_abort_by_nccls_watchdog_has_the_watchdogs_reason(box: Path, log: str
     (box / layout.RAW_LOGS / "rank-1.log").write_text(f"step 5\n{log}")
     told = outcome(box, exits(-signal.SIGTERM, -signal.SIGABRT))
     assert (told.reason, told.first_failure and told.first_failure.rank) == (reason, 1)
-
-
-def test_the_line_about_an_abort_says_what_the_watchdog_saw(box: Path) -> None:
-    (box / layout.RAW_LOGS / "rank-1.log").write_text(WATCHDOG % TIMEOUT)
-    assert (
-        outcome(box, exits(-signal.SIGTERM, -signal.SIGABRT)).detail
-        == f"rank 1 was killed by SIGABRT: {TIMEOUT}"
-    )
+    assert (TIMEOUT in log) is told.detail.endswith(f"rank 1 was killed by SIGABRT: {TIMEOUT}")
 
 
 def test_a_rank_that_crashed_is_blamed_though_the_watchdogs_of_the_others_ended_them_first(box: Path) -> None:
     (box / layout.RAW_LOGS / "rank-0.log").write_text(WATCHDOG % TIMEOUT)
     told = outcome(box, exits(-signal.SIGABRT, -signal.SIGSEGV))
     assert (told.reason, told.detail) == ("signal", "rank 1 was killed by SIGSEGV")
+
+
+def test_a_crash_before_the_stop_is_still_the_reason(box: Path) -> None:
+    told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="stopped", stopped_at=10.5))
+    assert (told.reason, told.detail) == ("signal", "rank 0 was killed by SIGSEGV")
+
+
+@pytest.mark.parametrize("stopped_at", [9.0, 10.0], ids=["after the stop", "in the same moment"])
+def test_a_crash_on_the_way_out_does_not_hide_the_stop(stopped_at: float, box: Path) -> None:
+    observed = replace(exits(-signal.SIGSEGV, 143), stop_cause="time_limit", stopped_at=stopped_at)
+    told = outcome(box, observed)
+    assert (told.reason, told.stop_cause, told.first_failure) == ("stopped", "time_limit", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "sent_at"),
+    [
+        ({}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": 599}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": None}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": 600}, "finished", 9.0),
+        # One rank had ended before the stop, the other had not.
+        ({"stopped_at": 10.5}, "stopped", 10.5),
+        # All had ended.
+        ({"stopped_at": 11.5}, "finished", None),
+        # It exits 0 only when it has finished.
+        ({"training": True}, "finished", 9.0),
+    ],
+)
+def test_a_program_that_exits_0_after_a_stop_has_finished_only_if_it_had_done_its_steps(
+    box: Path, changes: dict[str, Any], reason: str, sent_at: float | None
+) -> None:
+    observed = replace(exits(0, 0), stop_cause="time_limit", stopped_at=9.0)
+    told = outcome(box, replace(observed, **changes))
+    assert (told.reason, told.stop_sent_at) == (reason, sent_at)
+    assert told.stop_sent_step == (None if sent_at is None else changes.get("stopped_at_step"))
+
+
+def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
+    observed = replace(exits(143, -9), stop_cause="stopped", stopped_at=9.0, killed=frozenset({1}))
+    why = "stopped at your request; did not exit in time and was killed: rank 1"
+    assert outcome(box, observed).detail == why
+
+
+@pytest.mark.parametrize(
+    ("exception", "told"),
+    [
+        (None, "checkpoint saved"),
+        (
+            "StoppedWithoutSaveError: asked to stop in step 7: left without saving",
+            "rank 1 could not save in time: the steps since the last checkpoint are lost",
+        ),
+    ],
+)
+def test_stopped_ranks_are_shown_as_saved_or_not(box: Path, exception: str | None, told: str) -> None:
+    for rank, said in enumerate((None, exception)):
+        record = {"reason": "stopped", "step": 7, "exception": said}
+        (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
+    observed = replace(exits(143, 143), stop_cause="stopped", stopped_at=9.0)
+    assert outcome(box, observed).detail == f"stopped at your request; {told}"
+
+
+def test_a_signal_to_one_rank_alone_is_told_though_all_leave_together(box: Path) -> None:
+    for rank in (0, 1):
+        record = {"reason": "stopped", "step": 7, "asked": rank == 1}
+        (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
+    told = outcome(box, exits(143, 143))
+    assert told.reason == "stopped"
+    assert told.detail == "rank 1 received SIGTERM from outside of this run; checkpoint saved"

@@ -7,7 +7,7 @@ import pytest
 
 from vastrun.contract.outcome import RankEnd
 from vastrun.onstart.supervision import diagnosis
-from vastrun.onstart.supervision.uncaught import signal_of
+from vastrun.onstart.supervision.failure_causes import signal_of
 
 NO_RUN: frozenset[int] = frozenset()
 
@@ -57,19 +57,20 @@ def test_sigterm_from_outside_to_every_rank_blames_the_earliest() -> None:
     assert first_of(ended(0, -signal.SIGTERM, at=10.3), ended(1, -signal.SIGTERM, at=10.0)) == 1
 
 
-def test_those_that_others_brought_down_are_marked() -> None:
-    ends = ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)
-    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, ends[1], NO_RUN)] == [
-        True,
-        False,
-        False,
-    ]
-
-
-def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
-    ends = ended(0, None), ended(1, 1)
-    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False]
-    assert [end.ended_by_us for end in diagnosis.mark_ended_by_us(ends, None, NO_RUN)] == [False, False]
+@pytest.mark.parametrize(
+    ("ends", "first", "marked"),
+    [
+        ((ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)), 1, [True, False, False]),
+        # One that another brought down before it had begun, and one whose end nobody saw.
+        ((ended(0, None), ended(1, 1)), 1, [True, False]),
+        ((ended(0, None), ended(1, 1)), None, [False, False]),
+    ],
+)
+def test_those_that_others_brought_down_are_marked(
+    ends: tuple[diagnosis.TimedRankEnd, ...], first: int | None, marked: list[bool]
+) -> None:
+    found = diagnosis.mark_ended_by_us(ends, None if first is None else ends[first], NO_RUN)
+    assert [end.ended_by_us for end in found] == marked
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,21 @@
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.onstart.supervision.concluding import concluded, exits, outcome
 from tests.onstart.supervision.forked import Train
 from tests.onstart.supervision.launches import job_of
 from tests.trainer.telemetry.wandb_server import WandbServer
 from vastrun.contract import layout
 from vastrun.contract.job import Job, JobSuccess
-from vastrun.contract.outcome import Outcome, RankEnd, WandbRun
-from vastrun.onstart.supervise import conclude
-from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
-from vastrun.onstart.supervision.evidence import finish_wandb_run, read_final, run_checks, stamp_files
-from vastrun.onstart.supervision.rank_process import RankProcess
+from vastrun.contract.outcome import Check, Outcome, RankEnd, WandbRun
+from vastrun.onstart.supervision.evidence import Stamp, finish_wandb_run, read_final, run_checks, stamp_files
 
 pytestmark = pytest.mark.torch
 
@@ -27,13 +26,7 @@ KILLED = {"what": "SIGKILL once tracked", "where": "forward", "step": 13, "rank"
 NEVER_BEGAN = {"what": "exception", "where": "setup", "rank": 1}
 
 STATE = b"weights"
-DONE = ObservedLaunch(
-    started_at=1.0,
-    world_size=2,
-    training=False,
-    processes=tuple(RankProcess(rank=r, pid=1, started_at=1.0, exit_code=0, ended_at=2.0) for r in range(2)),
-    agent_exit=0,
-)
+DONE = exits(0, 0)
 
 
 class TrainingBox:
@@ -60,9 +53,7 @@ class TrainingBox:
 
     def outcome(self) -> Outcome:
         """As a reader of the file gets it."""
-        return Outcome.from_json(
-            conclude(self.path, Job.read(self.path), DONE, diagnose(self.path, DONE)).to_json()
-        )
+        return Outcome.from_json(concluded(self.path, DONE).to_json())
 
 
 @pytest.fixture
@@ -81,12 +72,10 @@ def test_a_whole_training_leaves_every_proof(box: TrainingBox) -> None:
 
 
 def test_a_checkpoint_whose_file_is_changed_or_gone_is_not_intact(box: TrainingBox) -> None:
-    box.state.write_bytes(b"Weights")
-    checkpoint = box.outcome().checkpoint
-    assert checkpoint and not checkpoint.intact
-    box.state.unlink()
-    checkpoint = box.outcome().checkpoint
-    assert checkpoint and not checkpoint.intact
+    for change in (lambda: box.state.write_bytes(b"Weights"), box.state.unlink):
+        change()
+        checkpoint = box.outcome().checkpoint
+        assert checkpoint and not checkpoint.intact
 
 
 def test_without_a_checkpoint_there_is_none(box: TrainingBox) -> None:
@@ -125,10 +114,9 @@ def test_the_rank_that_did_the_fewest_steps_counts(box: TrainingBox) -> None:
 
 
 def test_a_training_that_did_nothing_proves_nothing(tmp_path: Path) -> None:
-    (tmp_path / layout.JOB).write_text(json.dumps(job_of(train={"steps": 20}, command=None, success=None)))
-    outcome = conclude(tmp_path, Job.read(tmp_path), DONE, diagnose(tmp_path, DONE))
-    assert (outcome.reason, outcome.final_record, outcome.steps_done) == ("finished", False, 0)
-    assert (outcome.last_loss, outcome.loss_finite, outcome.checkpoint) == (None, None, None)
+    told = outcome(tmp_path, DONE, train={"steps": 20}, command=None, success=None)
+    assert (told.reason, told.final_record, told.steps_done) == ("finished", False, 0)
+    assert (told.last_loss, told.loss_finite, told.checkpoint) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +127,20 @@ def test_a_wandb_run_that_was_never_finished_has_crashed(box: TrainingBox, writt
     wandb = box.outcome().wandb
     assert wandb is not None
     assert (wandb.mode, wandb.state) == ("offline", told)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / layout.CODE).mkdir()
+    return tmp_path / layout.CODE
+
+
+def checked(
+    success: JobSuccess, box: Path, ranks: Sequence[RankEnd] = (), before: Mapping[Path, Stamp] | None = None
+) -> Check:
+    """The only condition of a job."""
+    (check,) = run_checks(success, box, ranks, before or {})
+    return check
 
 
 CRASHED = WandbRun(id="calm-heron-3f1a", mode="offline", state="crashed", url=None)
@@ -172,10 +174,10 @@ def test_a_log_line_is_searched_in_pieces_of_8192_bytes(tmp_path: Path, before: 
     log = tmp_path / layout.RAW_LOGS / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("x" * before + "done" + "y" * 100)
-    (check,) = run_checks(JobSuccess(log="done"), tmp_path, [])
+    check = checked(JobSuccess(log="done"), tmp_path)
     assert check.holds is holds
     log.write_text("z" * 300 + "done\n")
-    (check,) = run_checks(JobSuccess(log="done"), tmp_path, [])
+    check = checked(JobSuccess(log="done"), tmp_path)
     assert check.text == f"rank 0 printed: {'z' * 200}"
 
 
@@ -236,15 +238,15 @@ def test_a_condition_of_the_job_holds_or_not(
     log.parent.mkdir(parents=True)
     log.write_text("epoch 1\nnRMSE 0.03\n")
     ranks = [RankEnd(rank=0, exit_code=0, step=7), RankEnd(rank=1, exit_code=0, step=9)]
-    (check,) = run_checks(success, tmp_path, ranks)
+    check = checked(success, tmp_path, ranks)
     assert (check.name, check.holds, check.text) == (name, holds, text)
 
 
 def test_a_job_without_conditions_has_none_checked_and_one_with_several_has_each(tmp_path: Path) -> None:
     every = JobSuccess(files=("*.a", "*.b"), log="done", steps=1, exit_code=0)
     names = ["files", "files", "log", "steps", "exit_code"]
-    assert [check.name for check in run_checks(every, tmp_path, [])] == names
-    assert run_checks(JobSuccess(), tmp_path, []) == run_checks(None, tmp_path, []) == ()
+    assert [check.name for check in run_checks(every, tmp_path, [], {})] == names
+    assert run_checks(JobSuccess(), tmp_path, [], {}) == run_checks(None, tmp_path, [], {}) == ()
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "$VASTRUN_OUTPUTS/*.csv", "${VASTRUN_OUTPUTS}/scores.csv"])
@@ -252,45 +254,38 @@ def test_a_file_may_lie_in_the_outputs(tmp_path: Path, pattern: str) -> None:
     outputs = tmp_path / layout.OUTPUTS
     outputs.mkdir(parents=True)
     success = JobSuccess(files=(pattern,))
-    (check,) = run_checks(success, tmp_path, [])
-    assert (check.holds, "no file matches" in check.text) == (False, True)
+    assert "no file matches" in checked(success, tmp_path).text
     (outputs / "scores.csv").write_text("1\n")
-    (check,) = run_checks(success, tmp_path, [])
-    assert check.holds
+    assert checked(success, tmp_path).holds
 
 
 @pytest.mark.parametrize("pattern", [".", "**.pt", "$VASTRUN_OUTPUTS/.", "$VASTRUN_OUTPUTS/**.pt"])
 def test_a_pattern_that_cannot_be_searched_for_matches_nothing(pattern: str, tmp_path: Path) -> None:
     success = JobSuccess(files=(pattern,))
     assert stamp_files(success, tmp_path) == {}
-    (check,) = run_checks(success, tmp_path, [])
+    check = checked(success, tmp_path)
     assert (check.holds, f"no file matches {pattern}" in check.text) == (False, True)
 
 
-def test_a_file_that_was_there_before_the_start_proves_nothing_until_it_is_written(tmp_path: Path) -> None:
-    code = tmp_path / layout.CODE
-    code.mkdir()
+def test_a_file_that_was_there_before_the_start_proves_nothing_until_it_is_written(
+    tmp_path: Path, code: Path
+) -> None:
     shipped = code / "result.txt"
     shipped.write_text("41\n")
     success = JobSuccess(files=("*.txt",))
     before = stamp_files(success, tmp_path)
 
-    (check,) = run_checks(success, tmp_path, [], before)
+    check = checked(success, tmp_path, before=before)
     assert not check.holds
     assert check.text == "code/result.txt existed before the start and was not written since: *.txt"
-
     shipped.write_text("42 at last\n")
-    (check,) = run_checks(success, tmp_path, [], before)
-    assert check.holds
+    assert checked(success, tmp_path, before=before).holds
 
 
-def test_a_link_does_not_lead_out_of_the_folders(tmp_path: Path) -> None:
-    code = tmp_path / layout.CODE
-    code.mkdir()
+def test_a_link_does_not_lead_out_of_the_folders(tmp_path: Path, code: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("42\n")
     (code / "result.txt").symlink_to(tmp_path / "elsewhere.txt")
-    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
-    assert not check.holds
+    assert not checked(JobSuccess(files=("*.txt",)), tmp_path).holds
 
 
 @pytest.mark.parametrize(
@@ -302,7 +297,7 @@ def test_no_step_is_named_of_ranks_that_told_none(
 ) -> None:
     steps = [7 if activity else 0 for activity in activities]
     ranks = [RankEnd(rank=n, exit_code=0, step=steps[n], activity=activities[n]) for n in range(2)]
-    (check,) = run_checks(JobSuccess(steps=7), tmp_path, ranks)
+    check = checked(JobSuccess(steps=7), tmp_path, ranks)
     assert not check.holds
     assert check.text.startswith(said)
     assert "step 0" not in check.text
@@ -310,20 +305,17 @@ def test_no_step_is_named_of_ranks_that_told_none(
 
 def test_an_exit_code_that_differs_on_one_rank_breaks_the_condition(tmp_path: Path) -> None:
     ranks = [RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=3)]
-    (check,) = run_checks(JobSuccess(exit_code=0), tmp_path, ranks)
+    check = checked(JobSuccess(exit_code=0), tmp_path, ranks)
     assert (check.holds, check.text) == (False, "exit codes of the ranks: 0, 3")
 
 
 @pytest.mark.parametrize("name", ["a\tb.txt", "esc\x1b[31m.txt", "new\nline.txt"])
-def test_a_file_that_is_not_downloaded_proves_nothing(tmp_path: Path, name: str) -> None:
-    (tmp_path / layout.CODE).mkdir()
-    (tmp_path / layout.CODE / name).write_text("42\n")
-    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
-    assert not check.holds
-    (tmp_path / layout.CODE / "plain.txt").write_text("42\n")
-    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
-    assert check.holds
-    assert check.text.startswith("*.txt has 1 file")
+def test_a_file_that_is_not_downloaded_proves_nothing(tmp_path: Path, code: Path, name: str) -> None:
+    success = JobSuccess(files=("*.txt",))
+    (code / name).write_text("42\n")
+    assert not checked(success, tmp_path).holds
+    (code / "plain.txt").write_text("42\n")
+    assert checked(success, tmp_path).text.startswith("*.txt has 1 file")
 
 
 @pytest.mark.slow

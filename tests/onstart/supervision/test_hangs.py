@@ -1,11 +1,8 @@
 """Ranks that hang are ended, and the one that the others wait for is named; a line in a log is a move."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.onstart.supervision.launches import Launched, Launcher
+from tests.onstart.supervision.launches import Launcher
 from tests.waiting import LONGEST_S
 
 
@@ -55,9 +52,8 @@ def test_of_ranks_that_all_wait_for_each_other_the_collectives_are_named(launch:
         stall_s=2,
     )
     outcome = run.outcome()
-    assert (outcome.reason, outcome.hang is not None) == ("hang", True)
-    assert outcome.hang is not None
-    assert outcome.hang.in_collective
+    assert outcome.reason == "hang"
+    assert outcome.hang is not None and outcome.hang.in_collective
     assert outcome.hang.waits == ("rank 0 in broadcast", "rank 1 in all_reduce")
     assert outcome.detail.endswith("; waiting: rank 0 in broadcast, rank 1 in all_reduce")
 
@@ -128,28 +124,23 @@ def test_ranks_whose_files_cannot_move_are_not_restarted_and_keep_their_reason(l
     assert line.startswith("supervisor no restart: the files of this start cannot be moved: ")
 
 
-PRINTS_FOR_FIVE_SECONDS_AND_FALLS_SILENT = """
-import time
+def test_a_program_that_prints_lives_and_one_that_fell_silent_hangs(launch: Launcher) -> None:
+    run = launch(
+        """
+        import time
 
-def waits_for_ever():
-    time.sleep(600)
+        def waits_for_ever():
+            time.sleep(600)
 
-for step in range(25):
-    print("step", step, flush=True)
-    time.sleep(0.2)
-waits_for_ever()
-"""
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Launched]:
-    program = PRINTS_FOR_FIVE_SECONDS_AND_FALLS_SILENT
-    launched = Launched(tmp_path / "box", program, beating=False, ranks=1, stall_s=2)
-    yield launched
-    launched.end()
-
-
-def test_a_program_that_prints_lives_and_one_that_fell_silent_hangs(run: Launched) -> None:
+        for step in range(25):
+            print("step", step, flush=True)
+            time.sleep(0.2)
+        waits_for_ever()
+        """,
+        beating=False,
+        ranks=1,
+        stall_s=2,
+    )
     outcome = run.outcome()
     assert (run.wait(), outcome.reason) == (75, "hang")
     assert outcome.hang is not None

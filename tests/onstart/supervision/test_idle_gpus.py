@@ -15,6 +15,7 @@ from tests.onstart.supervision.launches import read_job
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.onstart.nodes import ThisNode
+from vastrun.onstart.supervision.diagnosis import ObservedLaunch
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
 from vastrun.onstart.supervision.launch import AdoptedAgent, Launch
 from vastrun.onstart.supervision.peers import Peers
@@ -114,7 +115,7 @@ def report(box: Path, gpus: IdleGpuWatch) -> None:
         peers=Peers(this_node=ThisNode(), run_id=job.run_id),
         tracker=ProgressTracker(box=box),
         readings=MachineReadings(box, job, {}),
-        started_at=0.0,
+        observed=ObservedLaunch(started_at=0.0, world_size=1, training=False),
         gpus=gpus,
     ).report()
 

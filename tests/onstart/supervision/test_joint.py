@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,15 +44,22 @@ def boxes(tmp_path: Path) -> list[Path]:
     return folders
 
 
+def accounts(boxes: list[Path], seen: list[ObservedLaunch]) -> list[tuple[str, str, list[int]]]:
+    """What each node concludes: the reason, its line, and the ranks that have an end."""
+    found = map(diagnose, boxes, seen)
+    return [(account.reason, account.detail, [end.rank for end in account.ranks]) for account in found]
+
+
+def reasons(boxes: list[Path], seen: list[ObservedLaunch]) -> list[str]:
+    return [reason for reason, _, _ in accounts(boxes, seen)]
+
+
 def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     raised(boxes[0], 0, *BROKEN)
     seen = together(sides, boxes, [observed(sides[0], 1, at=10.0), observed(sides[1], -9, at=11.0)])
-    for box, each in zip(boxes, seen, strict=True):
-        account = diagnose(box, each)
-        assert (account.reason, account.detail) == ("signal", "rank 1 was killed by SIGKILL")
-        assert [end.rank for end in account.ranks] == [0, 1]
+    assert accounts(boxes, seen) == [("signal", "rank 1 was killed by SIGKILL", [0, 1])] * 2
 
 
 def test_the_stuck_rank_waits_for_nobody_on_whichever_node(sides: list[Peers], boxes: list[Path]) -> None:
@@ -61,35 +69,30 @@ def test_the_stuck_rank_waits_for_nobody_on_whichever_node(sides: list[Peers], b
         hang = Hang(rank=rank, step=5, activity="data", stalled_s=9.0, frame=frame.function, stacks=())
         peers.publish(stalled=True, culprit=culprit, hang=hang)
     seen = together(sides, boxes, [observed(peers, -9, at=10.0) for peers in sides])
-    for box, each in zip(boxes, seen, strict=True):
-        account = diagnose(box, each)
-        assert (account.reason, each.hang and each.hang.rank) == ("hang", 1)
-        assert account.detail == "rank 1 made no progress for 9 s at step 5 (data), in wait"
+    assert [each.hang and each.hang.rank for each in seen] == [1, 1]
+    why = "rank 1 made no progress for 9 s at step 5 (data), in wait"
+    assert accounts(boxes, seen) == [("hang", why, [0, 1])] * 2
 
 
-def test_a_lost_node_is_the_cause_of_what_broke_elsewhere(sides: list[Peers], boxes: list[Path]) -> None:
-    raised(boxes[0], 0, *BROKEN)
-    sides[1].__exit__()
-    seen = add_peer_observations(boxes[0], observed(sides[0], 1, at=10.0), sides[0])
-    account = diagnose(boxes[0], seen)
-    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
-
-
-def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_be_killed(
-    sides: list[Peers], boxes: list[Path]
+@pytest.mark.parametrize(
+    ("exit_code", "changes", "error"),
+    [(1, {}, BROKEN), (-9, {"killed": frozenset({0})}, None), (0, {"processes": (), "agent_exit": -9}, None)],
+    ids=["connection broken", "killed", "not begun"],
+)
+def test_a_lost_node_is_the_cause_of_how_the_ranks_ended_elsewhere(
+    sides: list[Peers],
+    boxes: list[Path],
+    exit_code: int,
+    changes: dict[str, Any],
+    error: tuple[str, ...] | None,
 ) -> None:
+    if error:
+        raised(boxes[0], 0, *error)
     sides[1].__exit__()
-    killed = replace(observed(sides[0], -9, at=10.0), killed=frozenset({0}))
-    account = diagnose(boxes[0], add_peer_observations(boxes[0], killed, sides[0]))
+    ended = replace(observed(sides[0], exit_code, at=10.0), **changes)
+    account = diagnose(boxes[0], add_peer_observations(boxes[0], ended, sides[0]))
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
-    assert account.first_failure is None
-
-
-def test_node_that_is_gone_before_any_rank_began_is_the_cause(sides: list[Peers], boxes: list[Path]) -> None:
-    sides[1].__exit__()
-    unbegun = replace(observed(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
-    account = diagnose(boxes[0], add_peer_observations(boxes[0], unbegun, sides[0]))
-    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
+    assert (account.first_failure is None) is (error is None)
 
 
 def test_a_node_whose_ranks_had_not_begun_when_another_failed_is_not_lost(
@@ -98,17 +101,14 @@ def test_a_node_whose_ranks_had_not_begun_when_another_failed_is_not_lost(
     unbegun = replace(observed(sides[1], 0, at=10.0), processes=(), agent_exit=-9)
     seen = together(sides, boxes, [observed(sides[0], -9, at=10.0), unbegun])
     assert [each.lost for each in seen] == [(), ()]
-    for box, each in zip(boxes, seen, strict=True):
-        account = diagnose(box, each)
-        assert (account.reason, account.detail) == ("signal", "rank 0 was killed by SIGKILL")
-        assert [end.rank for end in account.ranks] == [0, 1]
+    assert accounts(boxes, seen) == [("signal", "rank 0 was killed by SIGKILL", [0, 1])] * 2
 
 
 def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
     sides[1].publish(stop_cause="time_limit", stopped_at=9.0)
     stopped = replace(observed(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
     seen = together(sides, boxes, [observed(sides[0], -15, at=10.0), stopped])
-    assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
+    assert reasons(boxes, seen) == ["stopped"] * 2
 
 
 @pytest.mark.parametrize("ahead_s", [(0.0, 100.0), (100.0, 0.0), (-3.0, 3.0)])
@@ -132,7 +132,7 @@ def test_a_rank_that_failed_before_another_nodes_stop_failed_by_itself(boxes: li
         sides[1].publish(stop_cause="time_limit", stopped_at=asked_at)
         stopped = replace(observed(sides[1], -15, at=asked_at), stop_cause="time_limit", stopped_at=asked_at)
         seen = together(sides, boxes, [observed(sides[0], -9, at=sides[0].clock() - 2.0), stopped])
-    assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["signal"] * 2
+    assert reasons(boxes, seen) == ["signal"] * 2
 
 
 @pytest.mark.parametrize("exit_code", [0, 1], ids=["finished", "failed"])

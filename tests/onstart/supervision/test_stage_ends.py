@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.concluding import started, training
 from vastrun.contract import layout
-from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.evidence import stage_ends, stage_of, with_gate
 
@@ -27,38 +25,25 @@ OPERATOR = {
 }
 
 
-def job(**train: Any) -> Job:
-    made: Job = read_as(Job, job_of(train={"steps": 6, **train}, command=None, success=None))
-    return made
-
-
 def write(box: Path, name: str, value: Any) -> None:
     (box / name).parent.mkdir(parents=True, exist_ok=True)
     (box / name).write_text(json.dumps(value))
 
 
-def started(stage: str | None, seconds: float, steps_done: int, reason: Reason = "finished") -> StartRecord:
-    return StartRecord(
-        reason=reason,
-        detail="",
-        world_size=2,
-        stage=stage,
-        steps_done=steps_done,
-        started_at=100.0,
-        ended_at=100.0 + seconds,
-    )
+def trained(stage: str | None, seconds: float, steps_done: int, reason: Reason = "finished") -> StartRecord:
+    return started(reason, stage=stage, steps_done=steps_done, ended_at=1.0 + seconds)
 
 
 def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path: Path) -> None:
     write(tmp_path, layout.STAGES, [OPERATOR])
     starts = (
-        started("operator", 5, 4, "signal"),
-        started("operator", 7, 6),
-        started("refine", 3, 8, "signal"),
-        started(None, 9, 0, "error"),
+        trained("operator", 5, 4, "signal"),
+        trained("operator", 7, 6),
+        trained("refine", 3, 8, "signal"),
+        trained(None, 9, 0, "error"),
     )
 
-    operator, refine = stage_ends(tmp_path, job(**STAGES), starts)
+    operator, refine = stage_ends(tmp_path, training(train=STAGES), starts)
 
     assert (operator.steps_done, operator.seconds, operator.scores) == (6, 12.0, SCORES)
     assert (operator.run_id, operator.missed) == ("heron", None)
@@ -67,8 +52,8 @@ def test_a_finished_stage_has_its_scores_and_one_that_goes_on_its_steps(tmp_path
 
 
 def test_a_job_of_a_single_stage_has_no_stages(tmp_path: Path) -> None:
-    assert stage_ends(tmp_path, job(), (started(None, 5, 6),)) == ()
-    assert stage_ends(tmp_path, job(stages=["operator"]), (started(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, training(), (trained(None, 5, 6),)) == ()
+    assert stage_ends(tmp_path, training(train={"stages": ["operator"]}), (trained(None, 5, 6),)) == ()
 
 
 @pytest.mark.parametrize("text", ["", "no json", '{"stage": 3}', "[]", '[{"stage": "operator"}]'])
@@ -77,7 +62,7 @@ def test_a_file_that_is_malformed_says_nothing(text: str, tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert stage_of(tmp_path) is None
-    assert [end.steps_done for end in stage_ends(tmp_path, job(**STAGES), ())] == [0, 0]
+    assert [end.steps_done for end in stage_ends(tmp_path, training(train=STAGES), ())] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -96,5 +81,5 @@ def test_scores_that_miss_a_gate_fail(missed: str | None, detail: str | None, tm
 
 def test_a_finished_stage_says_which_gate_it_missed(tmp_path: Path) -> None:
     write(tmp_path, layout.STAGES, [{**OPERATOR, "missed": "rollout_nrmse is 0.3"}])
-    operator, _ = stage_ends(tmp_path, job(**STAGES), ())
+    operator, _ = stage_ends(tmp_path, training(train=STAGES), ())
     assert operator.missed == "rollout_nrmse is 0.3"

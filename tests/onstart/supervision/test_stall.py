@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.supervision.launches import read_job
 from vastrun import trainer
-from vastrun.contract.job import Job
-from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.stacks import StackFrame
 from vastrun.onstart.supervision.stall import (
     RankProgress,
@@ -18,7 +16,7 @@ from vastrun.onstart.supervision.stall import (
     stalled,
 )
 
-JOB = read_as(Job, job_of(stall_s=10, start_s=60))
+JOB = read_job(stall_s=10, start_s=60)
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 USER = StackFrame(file="/box/code/train.py", line="12", function="main")
 
@@ -88,7 +86,7 @@ def test_each_activity_has_its_limit(activity: str, limit_s: float) -> None:
 
 def test_a_job_may_give_a_slow_activity_a_limit_of_its_own() -> None:
     train = {"steps": 5, "limits": {"compile_s": 100, "checkpoint_s": 3}}
-    job = read_as(Job, job_of(train=train, stall_s=10, start_s=60))
+    job = read_job(train=train, stall_s=10, start_s=60)
     activities = ("start", "compile", "forward", "eval", "checkpoint")
     assert [stall_limit_s(job, activity) for activity in activities] == [60, 100, 10, 60, 3]
 
@@ -97,14 +95,23 @@ def test_one_rank_that_stands_still_is_enough() -> None:
     assert stalled([at(rank=0, still_s=1), at(rank=1, still_s=11)], JOB)
 
 
-def test_the_rank_furthest_behind_is_the_stuck_one() -> None:
-    assert (
-        find_stuck([at(rank=0, step=6, activity="data"), at(rank=1, step=5, activity="optimizer")]).rank == 1
-    )
-
-
-def test_within_a_step_the_earlier_activity_is_behind() -> None:
-    assert find_stuck([at(rank=0, activity="backward"), at(rank=1, activity="data")]).rank == 1
+@pytest.mark.parametrize(
+    ("other", "stuck"),
+    [
+        # The rank furthest behind; within a step, the earlier activity.
+        (at(step=6, activity="data"), at(rank=1, step=5, activity="optimizer")),
+        (at(activity="backward"), at(rank=1, activity="data")),
+        # An activity of the user's own is compared like a step.
+        (at(activity="validate"), at(rank=1, activity="data")),
+        # One that called its collective by hand.
+        (at(frames=BACKWARD), at(rank=1, frames=collective("broadcast"))),
+        (at(frames=GATHER), at(rank=1, frames=collective("broadcast"))),
+    ],
+)
+def test_of_two_ranks_the_one_that_the_other_waits_for_is_stuck(
+    other: RankProgress, stuck: RankProgress
+) -> None:
+    assert find_stuck([other, stuck]) == stuck
 
 
 @pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER, EVENT, DEVICE, READ])
@@ -113,27 +120,18 @@ def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tup
     assert find_stuck([at(rank=0, frames=waiting), at(rank=1, activity="backward", frames=SLEEP)]).rank == 1
 
 
-def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None:
-    most = [at(rank=rank, activity="backward", frames=BACKWARD) for rank in (0, 2, 3)]
-    assert find_stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
-
-
-def test_of_ranks_that_all_wait_for_their_gpus_the_one_in_a_collective_of_its_own_is_stuck() -> None:
-    most = [at(rank=rank, activity="backward", frames=EVENT) for rank in (0, 2, 3)]
-    assert find_stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
-    assert find_stuck([*most, at(rank=1, activity="optimizer", frames=SLEEP)]).rank == 1
-    assert collective_of(at(frames=(call("cuda/__init__.py", "_lazy_init"), USER))) is None
-
-
-def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_stuck() -> None:
-    most = [at(rank=rank, activity="backward", frames=GATHER) for rank in (0, 2, 3)]
-    assert find_stuck([*most, at(rank=1, activity="optimizer", frames=BACKWARD)]).rank == 1
-
-
-@pytest.mark.parametrize("others", [BACKWARD, GATHER])
-def test_the_rank_that_called_its_collective_by_hand_is_stuck(others: tuple[StackFrame, ...]) -> None:
-    apart = at(rank=1, frames=collective("broadcast"))
-    assert find_stuck([at(rank=0, frames=others), apart]).rank == 1
+@pytest.mark.parametrize(
+    ("most", "odd"),
+    [
+        (BACKWARD, at(rank=1, activity="backward", frames=collective("broadcast"))),
+        (EVENT, at(rank=1, activity="backward", frames=collective("broadcast"))),  # for their GPUs
+        (EVENT, at(rank=1, activity="optimizer", frames=SLEEP)),
+        (GATHER, at(rank=1, activity="optimizer", frames=BACKWARD)),  # in collectives of the strategy
+    ],
+)
+def test_of_ranks_that_all_wait_the_odd_one_is_stuck(most: tuple[StackFrame, ...], odd: RankProgress) -> None:
+    others = [at(rank=rank, activity="backward", frames=most) for rank in (0, 2, 3)]
+    assert find_stuck([*others, odd]) == odd
 
 
 def test_of_two_ranks_the_one_whose_collective_is_not_the_trainers_is_stuck() -> None:
@@ -146,10 +144,7 @@ def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:
     assert collective_of(at(frames=(USER, *BACKWARD))) is None
     assert collective_of(at(frames=BACKWARD)) == "backward"
     assert collective_of(at(frames=GATHER)) == "wait_for_unshard"
-
-
-def test_a_activity_of_the_users_own_is_compared_like_a_step() -> None:
-    assert find_stuck([at(rank=0, activity="validate"), at(rank=1, activity="data")]).rank == 1
+    assert collective_of(at(frames=(call("cuda/__init__.py", "_lazy_init"), USER))) is None
 
 
 def test_ranks_that_never_beat_are_not_judged_when_others_do() -> None:
@@ -157,15 +152,16 @@ def test_ranks_that_never_beat_are_not_judged_when_others_do() -> None:
     assert [rank_progress.rank for rank_progress in told] == [0]
 
 
-def test_without_heartbeats_a_line_in_any_log_moves_all_ranks() -> None:
-    silent = [at(rank=0, activity="", still_s=99), at(rank=1, activity="", still_s=99)]
-    assert not stalled(observable_ranks(silent, silent_s=3), JOB)
-    assert stalled(observable_ranks(silent, silent_s=11), JOB)
-
-
-def test_without_heartbeats_and_before_the_first_line_the_start_limit_holds() -> None:
-    assert not stalled(observable_ranks([at(activity="", still_s=59)], silent_s=None), JOB)
-    assert stalled(observable_ranks([at(activity="", still_s=61)], silent_s=None), JOB)
+@pytest.mark.parametrize(
+    ("still_s", "silent_s", "is_stalled"),
+    # A line in any log moves all ranks; before the first line the limit of the start holds.
+    [(99, 3, False), (99, 11, True), (59, None, False), (61, None, True)],
+)
+def test_without_heartbeats_ranks_are_judged_by_their_logs(
+    still_s: float, silent_s: float | None, is_stalled: bool
+) -> None:
+    silent = [at(rank=rank, activity="", still_s=still_s) for rank in (0, 1)]
+    assert stalled(observable_ranks(silent, silent_s=silent_s), JOB) is is_stalled
 
 
 def test_without_heartbeats_the_rank_that_waits_for_nobody_is_stuck() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.onstart.supervision.concluding import raised
 from vastrun.contract import layout
-from vastrun.onstart.supervision import environment, uncaught
+from vastrun.onstart.supervision import environment
+from vastrun.onstart.supervision.failure_causes import UNCAUGHT, Uncaught, uncaught_folder, uncaught_of
 
 STARTUP = Path(environment.__file__).parents[1] / "python_startup"
 ENDS = {
@@ -80,15 +81,22 @@ STARTS = {
 }
 
 
-def ran(box: Path, script: str, program: str, **variables: str) -> uncaught.Uncaught | None:
+def ran(box: Path, script: str, program: str, **variables: str) -> Uncaught | None:
     """What explains the end of a rank with this program."""
     (box / "program.py").write_text(f"import os, subprocess, sys\n{program}\n")
     script = script.format(python=sys.executable, program=box / "program.py")
-    folder = uncaught.uncaught_folder(box, 0)
-    env = {**os.environ, "PYTHONPATH": str(STARTUP), uncaught.UNCAUGHT: str(folder), **variables}
+    folder = uncaught_folder(box, 0)
+    env = {**os.environ, "PYTHONPATH": str(STARTUP), UNCAUGHT: str(folder), **variables}
     with subprocess.Popen(["bash", "-c", script], env=env, stderr=subprocess.DEVNULL) as process:
         process.wait()
-    return uncaught.uncaught_of(box, 0, process.pid, time.time())
+    return uncaught_of(box, 0, process.pid, time.time())
+
+
+def raised_in(box: Path, program: str, start: str = "itself", **variables: str) -> Uncaught:
+    """What explains the end of a rank with this program, which there is."""
+    found = ran(box, STARTS[start], program, **variables)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -96,9 +104,7 @@ def ran(box: Path, script: str, program: str, **variables: str) -> uncaught.Unca
 @pytest.mark.sampled(3)
 def test_the_reason_is_that_of_the_failed_process(tmp_path: Path, start: str, end: str) -> None:
     program, reason = ENDS[end]
-    found = ran(tmp_path, STARTS[start], program)
-    assert found is not None
-    assert found.reason == reason
+    assert raised_in(tmp_path, program, start).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -111,17 +117,14 @@ def test_the_reason_is_that_of_the_failed_process(tmp_path: Path, start: str, en
     ],
 )
 def test_an_error_of_the_network_is_known_by_its_type(tmp_path: Path, program: str, is_of_it: bool) -> None:
-    found = ran(tmp_path, STARTS["itself"], program)
-    assert found is not None
-    assert found.is_of_the_network is is_of_it
+    assert raised_in(tmp_path, program).is_of_the_network is is_of_it
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_program_that_exits_after_its_child_was_killed_was_ended_by_that_signal(
     tmp_path: Path, start: str
 ) -> None:
-    found = ran(tmp_path, STARTS[start], "if subprocess.call(['sh', '-c', 'kill -9 $$']): sys.exit(1)")
-    assert found is not None
+    found = raised_in(tmp_path, "if subprocess.call(['sh', '-c', 'kill -9 $$']): sys.exit(1)", start)
     assert (found.reason, found.signal) == ("signal", "SIGKILL")
     assert found.line == f"process {found.child} was killed by SIGKILL"
 
@@ -151,9 +154,7 @@ def test_of_the_processes_of_a_launcher_the_first_that_failed_by_itself_is_told(
         "    sys.exit('both failed: exit code 1')\n"
         "raise RuntimeError('[gloo/pair.cc] closed' if sys.argv[1] == 'peer' else 'own fault')"
     )
-    found = ran(tmp_path, STARTS["itself"], both)
-    assert found is not None
-    assert found.line == "RuntimeError: own fault"
+    assert raised_in(tmp_path, both).line == "RuntimeError: own fault"
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -178,9 +179,7 @@ def test_of_a_killed_process_and_its_victims_the_killed_one_is_told(tmp_path: Pa
         "    raise RuntimeError(f'exitcode  : {one.wait()} (pid: 7)')\n"
         "raise RuntimeError('[gloo/pair.cc] closed')"
     )
-    found = ran(tmp_path, STARTS["itself"], program)
-    assert found is not None
-    assert found.reason == "signal"
+    assert raised_in(tmp_path, program).reason == "signal"
 
 
 def test_a_handler_that_raises_while_the_record_is_written_does_not_prevent_it(tmp_path: Path) -> None:
@@ -195,23 +194,18 @@ def test_a_handler_that_raises_while_the_record_is_written_does_not_prevent_it(t
         "json.dump = once\n"
         "raise ValueError('boom')"
     )
-    found = ran(tmp_path, STARTS["itself"], program)
-    assert found is not None
-    assert found.line == "ValueError: boom"
+    assert raised_in(tmp_path, program).line == "ValueError: boom"
 
 
 def test_an_error_about_no_process_is_the_programs_own_whatever_failed_below_it(tmp_path: Path) -> None:
     tries = "subprocess.run([sys.executable, '-c', 'bytearray(1 << 62)'])\nraise ValueError('mine')"
-    found = ran(tmp_path, STARTS["itself"], tries)
-    assert found is not None
-    assert found.line == "ValueError: mine"
+    assert raised_in(tmp_path, tries).line == "ValueError: mine"
 
 
 def test_the_environments_own_startup_module_runs_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; os.environ['THEIRS'] = 'ran'\n")
     path = os.pathsep.join([str(STARTUP), str(tmp_path)])
-    found = ran(tmp_path, STARTS["itself"], "raise ValueError(os.environ['THEIRS'])", PYTHONPATH=path)
-    assert found is not None
+    found = raised_in(tmp_path, "raise ValueError(os.environ['THEIRS'])", PYTHONPATH=path)
     assert found.line == "ValueError: ran"
 
 
@@ -234,16 +228,16 @@ def test_the_environments_own_startup_module_runs_too(tmp_path: Path) -> None:
 )
 def test_the_line_has_the_first_and_the_last_words_of_a_message(tmp_path: Path, text: str, line: str) -> None:
     raised(tmp_path, 0, text)
-    found = uncaught.uncaught_of(tmp_path, 0, 1, 10.0)
+    found = uncaught_of(tmp_path, 0, 1, 10.0)
     assert found is not None
     assert found.line == line
 
 
 def test_a_record_that_is_none_and_one_of_another_time_count_for_nothing(tmp_path: Path) -> None:
     raised(tmp_path, 0, "ValueError: long ago", "ValueError")
-    folder = uncaught.uncaught_folder(tmp_path, 0)
+    folder = uncaught_folder(tmp_path, 0)
     (folder / "2.json").write_text('{"pid": 2')
     (folder / "3.json").write_text('{"pid": 3, "at": 1000.0, "traceback": "", "chain": []}')
-    assert uncaught.uncaught_of(tmp_path, 0, 1, 1000.0) is None
-    assert uncaught.uncaught_of(tmp_path, 1, 1, 10.0) is None
+    assert uncaught_of(tmp_path, 0, 1, 1000.0) is None
+    assert uncaught_of(tmp_path, 1, 1, 10.0) is None
     assert (tmp_path / layout.RANKS).is_dir()

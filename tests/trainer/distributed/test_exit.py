@@ -10,7 +10,7 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
-from vastrun.onstart.supervision.uncaught import Link
+from vastrun.onstart.supervision.failure_causes import Link
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.errors import DeviceError, WorkerDiedError
 
