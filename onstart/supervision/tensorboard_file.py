@@ -23,17 +23,14 @@ class TensorBoardFile(curve_file.CurveFile):
     has_sub_runs: ClassVar[bool] = True
 
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
-        if size - self.offset < _HEADER.size:
-            return None
         file.seek(self.offset)
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:
             return None
         length, checksum = _HEADER.unpack(header)
-        if masked_crc32c(header[:8]) != checksum:
-            raise curve_file.BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+        self.is_broken = masked_crc32c(header[:8]) != checksum
         end = self.offset + _HEADER.size + length + 4
-        if end > size:
+        if self.is_broken or end > size:
             return None
         record = file.read(length) if length <= curve_file.MAX_RECORD_BYTES else b""
         self.offset = end
@@ -65,9 +62,8 @@ def _scalar(step: int, summary_value: bytes) -> Iterator[curve_file.CurvePoint]:
         elif kind == (8, curve_file.BYTES):
             value = _tensor_value(content)
     if value is not None:
-        yield curve_file.CurvePoint(
-            step, tag.decode("utf-8", "replace"), value if math.isfinite(value) else None
-        )
+        name = tag.decode("utf-8", "replace")
+        yield curve_file.CurvePoint(step, name, value if math.isfinite(value) else None)
 
 
 def _tensor_value(tensor: bytes) -> float | None:

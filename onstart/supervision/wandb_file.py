@@ -31,34 +31,29 @@ class WandbFile(curve_file.CurveFile):
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
         if self.offset == 0 and not self._has_start(file, size):
             return None
-        while True:
-            frame = self._next_frame(file, size)
-            if frame is None:
-                return None
+        while (frame := self._next_frame(file, size)) is not None:
             kind, content = frame
-            if kind == _FULL:
-                self._parts = None
-                return content
-            if kind == _FIRST:
+            if kind in (_FULL, _FIRST):
                 self._parts = bytearray(content)
             elif self._parts is not None:
                 self._parts += content
             if self._parts is not None and len(self._parts) > curve_file.MAX_RECORD_BYTES:
                 self._parts = None
-            if kind == _LAST:
+            if kind in (_FULL, _LAST):
                 record, self._parts = bytes(self._parts or b""), None
                 return record
+        return None
 
     def _has_start(self, file: BinaryIO, size: int) -> bool:
+        """Read the header; False: it is incomplete, or that of another version of W&B."""
         if size < len(_START):
             return False
-        if file.read(len(_START)) != _START:
-            raise curve_file.BrokenFileError(f"{self.path} has the format of another W&B version")
         self.offset = len(_START)
-        return True
+        self.is_broken = file.read(len(_START)) != _START
+        return not self.is_broken
 
     def _next_frame(self, file: BinaryIO, size: int) -> tuple[int, bytes] | None:
-        """Return the type and the content of the next frame; None: it is incomplete."""
+        """Return the type and the content of the next frame; None: it is incomplete, or the file broken."""
         while True:
             left = _BLOCK - self.offset % _BLOCK
             end = self.offset + min(left, _FRAME.size)
@@ -72,15 +67,13 @@ class WandbFile(curve_file.CurveFile):
                 return None
             self.offset += left  # nothing but zeros up to the end of the block
         checksum, length, kind = _FRAME.unpack(header)
-        if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left - _FRAME.size:
-            raise curve_file.BrokenFileError(f"{self.path} has no record at byte {self.offset}")
-        if end + length > size:
+        self.is_broken = kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left - _FRAME.size
+        if self.is_broken or end + length > size:
             return None
         content = file.read(length)
-        if zlib.crc32(content, zlib.crc32(header[-1:])) != checksum:
-            raise curve_file.BrokenFileError(f"the checksum at byte {self.offset} of {self.path} is wrong")
+        self.is_broken = zlib.crc32(content, zlib.crc32(header[-1:])) != checksum
         self.offset = end + length
-        return kind, content
+        return None if self.is_broken else (kind, content)
 
     def _points_of(self, record: bytes) -> Iterator[curve_file.CurvePoint]:
         for kind, _, content in curve_file.fields(record):
@@ -98,14 +91,7 @@ def _points_of_history(history: bytes) -> Iterator[curve_file.CurvePoint]:
             if value is not None and name and not name.startswith("_"):
                 found[name] = value if math.isfinite(value) else None
         elif kind == (2, curve_file.BYTES):
-            step = next(
-                (
-                    curve_file.signed(part.integer)
-                    for part in curve_file.fields(content)
-                    if part.kind == (1, curve_file.VARINT)
-                ),
-                0,
-            )
+            step = curve_file.first_integer(content)
     if 0 <= step <= curve_file.MAX_STEP:
         for name, value in found.items():
             yield curve_file.CurvePoint(step, name, value)

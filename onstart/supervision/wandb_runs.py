@@ -24,7 +24,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, read_small
 from vastrun.onstart.run_module import module_command
-from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
+from vastrun.onstart.supervision.curve_file import BYTES, CurvePoint, fields, first_integer
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
 from vastrun.onstart.supervision.processes import start_logged
@@ -74,8 +74,7 @@ class ProgramWandbRun(WandbFile):
                 }
                 self.entity, self.project = (texts.get(number, "") for number in (2, 3))
             elif kind == (18, BYTES):
-                codes = [signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)]
-                self.exit_code = codes[0] if codes else 0  # a zero is left out
+                self.exit_code = first_integer(content)
         yield from ()
 
     def read_log(self, log: str) -> None:
