@@ -20,7 +20,7 @@ from typing import Any
 from vastrun.contract import layout
 from vastrun.contract.scores import common_loss_name
 from vastrun.onstart.optional_files import size_of
-from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
+from vastrun.onstart.supervision.curve_file import CurveFile
 from vastrun.onstart.supervision.curve_search import CurveSearch
 
 POLL_S = 2.0
@@ -106,13 +106,13 @@ class LoggedCurves:
             for file in new:
                 self._files.append(file)
                 self.say(f"curves are read from {self._shown(file.path)}")
-            self._append(self._lines(deadline))
+            self._append(self._new_lines(deadline))
         except OSError as error:  # a full disk
             self._disable(f"curves cannot be added: {error}")
         except _UNEXPECTED as error:  # a curve must not end a training
             self._disable(f"curves cannot be read: {error!r}")
 
-    def _lines(self, deadline: float) -> list[bytes]:
+    def _new_lines(self, deadline: float) -> bytes:
         for file in self._files:
             was_broken = file.is_broken
             self._merge.add(file, deadline)
@@ -120,10 +120,9 @@ class LoggedCurves:
                 self.say(
                     f"curves: {self._shown(file.path)} has a part that cannot be read; the rest is skipped"
                 )
-        return [f"{json.dumps(line)}\n".encode() for line in self._merge.take()]
+        return "".join(f"{json.dumps(line)}\n" for line in self._merge.take()).encode()
 
-    def _append(self, lines: list[bytes]) -> None:
-        content = b"".join(lines)
+    def _append(self, content: bytes) -> None:
         if not content:
             return
         if size_of(self.box / layout.METRICS) != self._size:
@@ -163,34 +162,29 @@ class CurveMerge:
 
     def add(self, file: CurveFile, deadline: float) -> None:
         """Read the additions of the file."""
-        for point in file.points(deadline):
-            self._add(file, point)
+        for step, tag, value in file.points(deadline):
+            name = self._name(file, tag)
+            if name is None:
+                continue
+            if step == 0:
+                key = (str(file.path), name)
+                step = self._without_step.get(key, 0)
+                self._without_step[key] = step + 1
+            self._put(step, name, value)
+            common = common_loss_name(name)
+            # The exact name comes first; among several aliases, the first one.
+            if common is not None and self._alias.setdefault(common, name) == name:
+                self._put(step, common, value)
 
     def take(self) -> list[dict[str, Any]]:
         """Return and clear the pending lines, sorted by step."""
         lines, self._lines = self._lines, {}
         found: list[dict[str, Any]] = []
         for step, values in sorted(lines.items()):
-            names = list(values)
-            for start in range(0, len(names), _NAMES_IN_LINE):
-                part = names[start : start + _NAMES_IN_LINE]
-                found.append({"step": step, **{name: values[name] for name in part}})
+            items = list(values.items())
+            for start in range(0, len(items), _NAMES_IN_LINE):
+                found.append({"step": step, **dict(items[start : start + _NAMES_IN_LINE])})
         return found
-
-    def _add(self, file: CurveFile, point: CurvePoint) -> None:
-        name = self._name(file, point.name)
-        if name is None:
-            return
-        step = point.step
-        if step == 0:
-            key = (str(file.path), name)
-            step = self._without_step.get(key, 0)
-            self._without_step[key] = step + 1
-        self._put(step, name, point.value)
-        common = common_loss_name(name)
-        # The exact name comes first; among several aliases, the first one.
-        if common is not None and self._alias.setdefault(common, name) == name:
-            self._put(step, common, point.value)
 
     def _put(self, step: int, name: str, value: float | None) -> None:
         if name in self._last and step <= self._last[name]:
