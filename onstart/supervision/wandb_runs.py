@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -45,7 +45,7 @@ class ProgramWandbRun(WandbFile):
     exit_code: int | None = None
     """Exit code with which the program ended it; None: it did not."""
     url: str = ""
-    modified: float = field(default=0.0, init=False)
+    modified: float = 0.0
     """Epoch seconds of the last change."""
 
     @property
@@ -56,13 +56,6 @@ class ProgramWandbRun(WandbFile):
     @property
     def is_offline(self) -> bool:
         return self.path.parent.name.startswith("offline-")
-
-    def read(self) -> ProgramWandbRun:
-        """Read the whole file. Raises OSError."""
-        self.modified = self.path.stat().st_mtime
-        for _ in self.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
-            pass
-        return self
 
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         for kind, _, content in fields(record):
@@ -100,13 +93,13 @@ def runs_since(box: Path, started_at: float) -> tuple[ProgramWandbRun, ...]:
     found: dict[str, ProgramWandbRun] = {}
     for path in wandb_files(box):
         with suppress(OSError):
-            if path.stat().st_mtime < started_at:
-                continue
-            run = ProgramWandbRun(path).read()
-            if len(run.id) > _MAX_NAME:  # W&B takes no longer one
-                continue
-            if run.id not in found or found[run.id].modified < run.modified:
+            run = ProgramWandbRun(path, modified=path.stat().st_mtime)
+            is_newest = run.id not in found or found[run.id].modified < run.modified
+            if is_newest and run.modified >= started_at and len(run.id) <= _MAX_NAME:  # the maximum of W&B
                 found[run.id] = run
+    for run in found.values():
+        for _ in run.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
+            pass
     return tuple(sorted(found.values(), key=lambda run: run.modified, reverse=True))
 
 
