@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
@@ -30,14 +31,9 @@ _CACHES = frozenset(
 _CACHE_NAMES = re.compile(r"(torchinductor_|(models|datasets|spaces)--).*|.*\.egg-info")
 """Folders of compiled kernels, of the Hugging Face hub, and of packages installed in place."""
 _CACHE_VARIABLES = (
-    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME", "XDG_CACHE_HOME"),
-    *(
-        "TRITON_CACHE_DIR",
-        "TORCHINDUCTOR_CACHE_DIR",
-        "PIP_CACHE_DIR",
-        "CUDA_CACHE_PATH",
-        "TORCH_EXTENSIONS_DIR",
-    ),
+    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE"),
+    *("TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
+    *("CUDA_CACHE_PATH", "PIP_CACHE_DIR", "XDG_CACHE_HOME"),
 )
 """Variables with the cache folders of tools."""
 
@@ -172,7 +168,10 @@ class FolderWalk:
         while waiting:
             below = waiting.pop()
             try:
-                entries = self._entries(below)
+                with os.scandir(f"{self.root}/{below}") as found:
+                    entries = sorted(islice(found, self.left), key=lambda entry: entry.name)
+                    self.left -= len(entries)
+                    self.is_cut = self.is_cut or next(found, None) is not None
             except OSError:  # removed meanwhile, or not readable
                 continue
             if below and any(entry.name == "pyvenv.cfg" for entry in entries):  # a virtual environment
@@ -186,17 +185,6 @@ class FolderWalk:
                     waiting.append(f"{name}/")
                 with suppress(OSError):  # removed meanwhile
                     yield name, entry.stat(follow_symlinks=False)
-
-    def _entries(self, below: str) -> list[os.DirEntry[str]]:
-        entries = []
-        with os.scandir(f"{self.root}/{below}") as found:
-            for entry in found:
-                if self.left <= 0:
-                    self.is_cut = True
-                    break
-                self.left -= 1
-                entries.append(entry)
-        return sorted(entries, key=lambda entry: entry.name)
 
     def _is_cache(self, entry: os.DirEntry[str]) -> bool:
         is_named = _CACHE_NAMES.fullmatch(entry.name) is not None
