@@ -218,12 +218,9 @@ class Snapshots:
         self._step, self._calm_step = step, step if is_calm else self._calm_step
         self.watch.unread.clear()  # they were read for their checksums
         self._known = _without_folders(look.files)
-        ways = look.ways
-        self._stored = {n: (taken[n], each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
-        links = {n: (key, sums[n].sha256) for n, key in linked.items() if n in sums}
-        self._linked[step] = {
-            n: self._stored.get(n, link) for n, link in links.items()
-        }  # shares their memory
+        found = {n: (taken[n], each.sha256) for n, each in sums.items()}
+        self._stored = {n: pair for n, pair in found.items() if look.ways.get(n) != "mapped"}
+        self._linked[step] = {n: found[n] for n in linked}
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
     def _take(
@@ -272,9 +269,8 @@ class Snapshots:
         """Raise NoSnapshotError unless a second scan sees the same files: then they are of one moment."""
         files, now = look.files, self.watch.scan()
         for name in files.keys() | now.keys():
-            if look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
-                continue
-            if name not in files or name not in now or files[name] != now[name]:
+            may_change = look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS)
+            if not may_change and files.get(name) != now.get(name):
                 raise NoSnapshotError(f"{name} changed meanwhile")
 
     def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, FileState]) -> FileChecksum:
