@@ -187,12 +187,9 @@ class CurveMerge:
         return found
 
     def _put(self, step: int, name: str, value: float | None) -> None:
-        if name in self._last and step <= self._last[name]:
-            return
-        if name not in self._last and len(self._last) >= MAX_NAMES:
-            return
-        self._last[name] = step
-        self._lines.setdefault(step, {})[name] = value
+        if step > self._last.get(name, -1) and (name in self._last or len(self._last) < MAX_NAMES):
+            self._last[name] = step
+            self._lines.setdefault(step, {})[name] = value
 
     def _name(self, file: CurveFile, tag: str) -> str | None:
         """Return the displayed name of a tag of the file; None: it is not shown."""
