@@ -79,13 +79,12 @@ class ProgramWandbRun(WandbFile):
 
     def python(self) -> str:
         """Return the interpreter that the program ran in, which has W&B; else the supervisor's."""
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             text = read_small(self.path.parent / "files" / "wandb-metadata.json", 1 << 20)
             found = json.loads(text)["executable"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return sys.executable
-        is_program = isinstance(found, str) and Path(found).is_file() and os.access(found, os.X_OK)
-        return found if is_program else sys.executable
+            if isinstance(found, str) and Path(found).is_file() and os.access(found, os.X_OK):
+                return found
+        return sys.executable
 
 
 def runs_since(box: Path, started_at: float) -> tuple[ProgramWandbRun, ...]:
@@ -124,9 +123,10 @@ def end_runs(
     to_end = [run for run in runs if run.exit_code is None or (run is main and is_wrong)]
     wrong = [run for run in to_end if not run.is_offline][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
-    state: Literal["finished", "failed", "crashed"] = "crashed"
-    if main.id in ended or main.exit_code is not None:
-        state = "failed" if (exit_code if main.id in ended else main.exit_code) else "finished"
+    code = exit_code if main.id in ended else main.exit_code
+    state: Literal["finished", "failed", "crashed"] = (
+        "crashed" if code is None else "failed" if code else "finished"
+    )
     mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
     url = ended.get(main.id) or main.url
     is_shown = url.isprintable() and 0 < len(url) <= 500  # else a program printed something else
