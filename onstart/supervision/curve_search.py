@@ -17,11 +17,10 @@ from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.processes import descendants, environ_of, open_files
 from vastrun.onstart.supervision.program_files import FolderWalk
 from vastrun.onstart.supervision.rank_process import read_processes
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 MAX_FILES = 64
 """Maximum files of one start that are read."""

@@ -25,10 +25,10 @@ from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, read_small
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.curve_file import BYTES, CurvePoint, fields, first_integer
+from vastrun.onstart.supervision.curve_formats import WandbFile
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
 from vastrun.onstart.supervision.processes import start_logged
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 WANDB_LOG = f"{layout.RAW_LOGS}/wandb.log"
 TIMEOUT_S = 60.0

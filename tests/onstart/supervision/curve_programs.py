@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
-from vastrun.onstart.supervision.tensorboard_file import masked_crc32c
+from vastrun.onstart.supervision.curve_formats import masked_crc32c
 
 WANDB_START = b":W&B\xe1\xbe\x00"
 

@@ -14,9 +14,8 @@ from tests.onstart.supervision.launches import Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents.1795727392.host.7.0"
 
