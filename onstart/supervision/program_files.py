@@ -126,17 +126,13 @@ class ProgramFileSearch:
             stat = target.stat()
         except OSError:
             return
-        if S_ISREG(stat.st_mode) and self.before.is_new(stat):
-            self.followed.add(link)
-            yield WrittenFile(path=link, size=stat.st_size)
-        if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
-            return
         left = self.max_entries if self._left_behind_links is None else self._left_behind_links
         search = walk(target, self.box, self.job, left)
-        for name, inner in search.files():
-            if S_ISREG(inner.st_mode) and self.before.is_new(inner):
+        is_other_folder = S_ISDIR(stat.st_mode) and not self.box.is_relative_to(target)
+        for name, found in search.files() if is_other_folder else [("", stat)]:
+            if S_ISREG(found.st_mode) and self.before.is_new(found):
                 self.followed.add(link)
-                yield WrittenFile(path=link / name, size=inner.st_size)
+                yield WrittenFile(path=link / name, size=found.st_size)
         self._left_behind_links = search.left
         self.cut += [link] if search.is_cut else []
 
