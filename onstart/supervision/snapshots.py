@@ -138,9 +138,7 @@ class Snapshots:
         self._due_since = self._due_since or now
         is_late = is_news and now - self._due_since >= self.settings.every_s
         try:
-            if look.why and not is_late:
-                raise NoSnapshotError(look.why)
-            self._store(self.watch.late(look) if look.why else look, is_calm=not look.why)
+            self._store(self.watch.late(look) if look.why and is_late else look, is_calm=not look.why)
             self._stored_at, self._due_since = now, None
             if look.why:
                 self._report_once(f"snapshot: none was possible between two saves: {printable(look.why)}")
