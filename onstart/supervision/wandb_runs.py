@@ -60,12 +60,8 @@ class ProgramWandbRun(WandbFile):
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         for kind, _, content in fields(record):
             if kind == (17, BYTES):
-                texts = {
-                    kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
-                    for kind, _, text in fields(content)
-                    if kind[1] == BYTES and kind[0] in (2, 3)
-                }
-                self.entity, self.project = (texts.get(number, "") for number in (2, 3))
+                texts = {kind: text.decode("utf-8", "replace") for kind, _, text in fields(content)}
+                self.entity, self.project = (texts.get((n, BYTES), "")[:_MAX_NAME] for n in (2, 3))
             elif kind == (18, BYTES):
                 self.exit_code = first_integer(content)
         yield from ()
