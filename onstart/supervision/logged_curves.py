@@ -7,7 +7,6 @@ is added. A thread of the supervisor reads while the program runs. Standard libr
 from __future__ import annotations
 
 import json
-import os
 import struct
 import threading
 import time
@@ -141,8 +140,7 @@ class LoggedCurves:
         self.say(why)
 
     def _shown(self, path: Path) -> str:
-        text = os.path.relpath(path, self.box) if str(path).startswith(f"{self.box}/") else str(path)
-        return text.encode("unicode_escape").decode()
+        return str(path).removeprefix(f"{self.box}/").encode("unicode_escape").decode()
 
 
 @dataclass
