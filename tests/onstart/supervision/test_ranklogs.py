@@ -10,16 +10,24 @@ from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 
 
 class Logs:
-    """Two ranks' raw logs and their merged log."""
+    """Two ranks' raw logs and their merged log, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.raw = [folder / "rank-0.log", folder / "rank-1.log"]
-        tails = tuple(Tail(path=path, source=f"rank{n}") for n, path in enumerate(self.raw))
-        self.merged = MergedLog(path=folder / "run.log", tails=tails)
+        self.now, paths = 100.0, [folder / "rank-0.log", folder / "rank-1.log"]
+        self.tails = tuple(
+            Tail(path=path, source=f"rank{n}", clock=lambda: self.now) for n, path in enumerate(paths)
+        )
+        self.merged = MergedLog(path=folder / "run.log", tails=self.tails)
 
     def write(self, rank: int, text: bytes) -> None:
-        with self.raw[rank].open("ab") as file:
+        with self.tails[rank].path.open("ab") as file:
             file.write(text)
+
+    def shown(self, text: bytes, *, after_s: float) -> list[str]:
+        """What is shown of the first rank once it wrote this, so many seconds later."""
+        self.now += after_s
+        self.write(0, text)
+        return list(self.tails[0].lines())
 
     def lines(self) -> list[str]:
         """Without their times."""
@@ -61,32 +69,11 @@ def test_all_that_a_rank_wrote_is_drained(written: bytes, shown: list[str], logs
     assert logs.lines() == [f"rank1 {line}" for line in shown]
 
 
-class Bar:
-    """A log of one line that carriage returns overwrite, and a clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path, self.now = folder / "rank-0.log", 100.0
-        self.path.touch()
-        self.tail = Tail(path=self.path, source="rank0", clock=lambda: self.now)
-
-    def write(self, text: bytes, *, after_s: float = 0.0) -> list[str]:
-        """What is shown once this was written."""
-        self.now += after_s
-        with self.path.open("ab") as file:
-            file.write(text)
-        return list(self.tail.lines())
-
-
-@pytest.fixture
-def bar(tmp_path: Path) -> Bar:
-    return Bar(tmp_path)
-
-
 @pytest.mark.parametrize("form", ["\r%d/99", "%d/99\r", "\r\x1b[K%d/99\r"])
-def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(bar: Bar, form: str) -> None:
+def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(logs: Logs, form: str) -> None:
     shown: list[str] = []
     for step in range(40):
-        shown += bar.write((form % step).encode(), after_s=0.25)
+        shown += logs.shown((form % step).encode(), after_s=0.25)
     plain = [line.replace("\x1b[K", "") for line in shown]
     assert plain == [f"{step}/99" for step in range(0, 40, 4)]
 
@@ -114,10 +101,10 @@ BARS: dict[str, list[tuple[bytes, float, list[str]]]] = {
 
 
 @pytest.mark.parametrize("what", BARS)
-def test_of_a_bar_each_state_is_shown_once(what: str, bar: Bar) -> None:
+def test_of_a_bar_each_state_is_shown_once(what: str, logs: Logs) -> None:
     for text, after_s, shown in BARS[what]:
-        assert bar.write(text, after_s=after_s) == shown
-    assert list(bar.tail.last_line()) == []
+        assert logs.shown(text, after_s=after_s) == shown
+    assert list(logs.tails[0].last_line()) == []
 
 
 def test_a_very_long_line_comes_in_parts_without_waiting_for_its_end(logs: Logs) -> None:
@@ -159,7 +146,7 @@ def test_of_a_flood_the_end_of_each_rank_is_there_and_the_rest_is_named(logs: Lo
     gaps = [line for line in lines if line.startswith(SUPERVISOR)]
     assert [gap.split()[1] for gap in gaps] == ["rank0:", "rank1:"]
     assert all("MB of its output are skipped; " in gap for gap in gaps)
-    assert gaps[1].endswith(f"{logs.raw[1].parent.name}/rank-1.log")
+    assert gaps[1].endswith(f"{logs.merged.path.parent.name}/rank-1.log")
     assert lines.index("rank0 end of rank 0") < lines.index(gaps[1])
     assert lines[-1] == "rank1 ValueError: of rank 1"
     assert all(
