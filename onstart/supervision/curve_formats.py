@@ -121,7 +121,10 @@ class WandbFile(curve_file.CurveFile):
     """The incomplete record; None: there is none, or it is too long."""
 
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
-        if self.offset == 0 and not self._has_start(file, size):
+        if self.offset == 0 and size >= len(_START):
+            self.offset = len(_START)
+            self.is_broken = file.read(len(_START)) != _START  # another version of W&B
+        if self.is_broken or self.offset == 0:
             return None
         while (frame := self._next_frame(file, size)) is not None:
             kind, content = frame
@@ -135,14 +138,6 @@ class WandbFile(curve_file.CurveFile):
                 record, self._parts = bytes(self._parts or b""), None
                 return record
         return None
-
-    def _has_start(self, file: BinaryIO, size: int) -> bool:
-        """Read the header; False: it is incomplete, or that of another version of W&B."""
-        if size < len(_START):
-            return False
-        self.offset = len(_START)
-        self.is_broken = file.read(len(_START)) != _START
-        return not self.is_broken
 
     def _next_frame(self, file: BinaryIO, size: int) -> tuple[int, bytes] | None:
         """Return the type and the content of the next frame; None: it is incomplete, or the file broken."""
