@@ -105,13 +105,14 @@ class LoggedCurves:
             for file in new:
                 self._files.append(file)
                 self.say(f"curves are read from {self._shown(file.path)}")
-            self._append(self._new_lines(deadline))
+            self._append_lines(deadline)
         except OSError as error:  # a full disk
             self._disable(f"curves cannot be added: {error}")
         except _UNEXPECTED as error:  # a curve must not end a training
             self._disable(f"curves cannot be read: {error!r}")
 
-    def _new_lines(self, deadline: float) -> bytes:
+    def _append_lines(self, deadline: float) -> None:
+        """Append the additions of all files to the metrics, until the deadline (monotonic clock)."""
         for file in self._files:
             was_broken = file.is_broken
             self._merge.add(file, deadline)
@@ -119,9 +120,7 @@ class LoggedCurves:
                 self.say(
                     f"curves: {self._shown(file.path)} has a part that cannot be read; the rest is skipped"
                 )
-        return "".join(f"{json.dumps(line)}\n" for line in self._merge.take()).encode()
-
-    def _append(self, content: bytes) -> None:
+        content = "".join(f"{json.dumps(line)}\n" for line in self._merge.take()).encode()
         if not content:
             return
         if size_of(self.box / layout.METRICS) != self._size:
