@@ -174,17 +174,15 @@ class FolderWalk:
                 continue
             for entry in entries:
                 name = below + entry.name
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if entry.name.endswith(".pyc") or (is_folder and self._is_cache(entry)):
+                if entry.name.endswith(".pyc"):
                     continue
-                if is_folder:
+                if entry.is_dir(follow_symlinks=False):
+                    is_cache = entry.name in _CACHES or entry.path in self.caches
+                    if is_cache or _CACHE_NAMES.fullmatch(entry.name):
+                        continue
                     waiting.append(f"{name}/")
                 with suppress(OSError):  # removed meanwhile
                     yield name, entry.stat(follow_symlinks=False)
-
-    def _is_cache(self, entry: os.DirEntry[str]) -> bool:
-        is_named = _CACHE_NAMES.fullmatch(entry.name) is not None
-        return is_named or entry.name in _CACHES or entry.path in self.caches
 
 
 def printable(name: str) -> str:
