@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
@@ -195,10 +195,10 @@ class Snapshots:
             self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
         step, folder = self._next_step(resume), self.folder
-        part, linked = folder.part(step), dict[str, FileState]()
+        part = folder.part(step)
         shutil.rmtree(part, ignore_errors=True)
         try:
-            self._take(files, look, part, linked)
+            linked = self._take(files, look, part)
             self._check_unchanged(look)
             for name in [n for n in look.ways if n in files and not os.path.lexists(f"{part}/{FILES}/{n}")]:
                 del files[name]  # a journal ends with its transaction
@@ -222,11 +222,9 @@ class Snapshots:
         self._linked[step] = {n: found[n] for n in linked}
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
-    def _take(
-        self, files: dict[str, FileState], look: Look, part: Path, linked: dict[str, FileState]
-    ) -> None:
-        """Link or copy each file into the part: the unchanged ones from the newest snapshot."""
-        former, held = f"{self.folder.path / name_of(self._step)}/{FILES}", []
+    def _take(self, files: dict[str, FileState], look: Look, part: Path) -> set[str]:
+        """Link or copy each file into the part, unchanged ones from the newest snapshot; return the links."""
+        former, held, linked = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
         for folder in {name.rpartition("/")[0] for name in files}:
             (part / FILES / folder).mkdir(parents=True, exist_ok=True)
         for name, state in files.items():
@@ -234,13 +232,13 @@ class Snapshots:
             known, way = self._stored.get(name), look.ways.get(name)
             if known is not None and known[0] == state and _link(f"{former}/{name}", target):
                 if name in self._linked.get(self._step, {}):
-                    linked[name] = state
+                    linked.add(name)
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
             elif (way == "link" or (way is None and not self.watch.is_rewritten(name, state))) and _link(
                 source, target
             ):
-                linked[name] = state
+                linked.add(name)
             else:
                 self._copy(source, target, state.size)
         if held:
@@ -251,6 +249,7 @@ class Snapshots:
                     with suppress(FileNotFoundError):
                         shutil.copyfile(f"{self.box}/{name}", part / FILES / name)
                         files[name] = FileState.of((part / FILES / name).stat())
+        return linked
 
     def _copy(self, source: str, target: str, size: int) -> None:
         """Copy that many bytes: a log may be longer by now."""
@@ -269,7 +268,7 @@ class Snapshots:
             if not may_change and files.get(name) != now.get(name):
                 raise NoSnapshotError(f"{name} changed meanwhile")
 
-    def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, FileState]) -> FileChecksum:
+    def _sum(self, name: str, state: FileState, part: Path, linked: set[str]) -> FileChecksum:
         """Return the checksum of a stored file."""
         known = self._stored.get(name)
         if self.is_stopping():
