@@ -59,7 +59,6 @@ class LoggedCurves:
     _left: int = MAX_BYTES
     _search_at: float = 0.0
     """Time of the next search; monotonic clock."""
-    _stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._search, self._merge = CurveSearch(self.box), CurveMerge()
@@ -71,13 +70,13 @@ class LoggedCurves:
             yield
             return
         self.begin()
-        self._stopping.clear()
-        thread = threading.Thread(target=self._watch, name="curves", daemon=True)
+        stopping = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(stopping,), name="curves", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._stopping.set()
+            stopping.set()
             thread.join()
         self.poll(is_last=True)
 
@@ -86,8 +85,8 @@ class LoggedCurves:
         self._search.begin()
         self._files, self._merge, self._size = [], CurveMerge(), size_of(self.box / layout.METRICS)
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(POLL_S):
+    def _watch(self, stopping: threading.Event) -> None:
+        while not stopping.wait(POLL_S):
             self.poll()
 
     def poll(self, *, is_last: bool = False) -> None:
