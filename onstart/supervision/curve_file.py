@@ -66,6 +66,12 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+def first_integer(message: bytes) -> int:
+    """Return the integer of a message's first field; a zero is left out of it. Raises MalformedError."""
+    found = (signed(part.integer) for part in fields(message) if part.kind == (1, VARINT))
+    return next(found, 0)
+
+
 def number_of(layout: str, content: bytes) -> float:
     """Unpack one number of a `struct` layout. Raises MalformedError."""
     if len(content) != struct.calcsize(layout):
@@ -93,16 +99,13 @@ class CurvePoint(NamedTuple):
     """The value; None: it was not finite."""
 
 
-class BrokenFileError(ValueError):
-    """The file does not have the format that its name implies."""
-
-
 @dataclass
 class CurveFile(ABC):
     path: Path
     offset: int = 0
     """Number of bytes that were read."""
     is_broken: bool = False
+    """True: it does not have the format that its name implies, or no longer."""
 
     has_sub_runs: ClassVar[bool] = False
     """True: its folder is part of the names of its curves."""
@@ -123,23 +126,13 @@ class CurveFile(ABC):
                 os.close(number)
                 raise OSError(f"{self.path} is not a regular file")
             with os.fdopen(number, "rb") as file:
-                yield from self._points(file, size, deadline)
-
-    def _points(self, file: BinaryIO, size: int, deadline: float) -> Iterator[CurvePoint]:
-        while time.monotonic() < deadline:
-            try:
-                record = self._next_record(file, size)
-            except BrokenFileError:
-                self.is_broken = True
-                return
-            if record is None:
-                return
-            with suppress(MalformedError):  # skips this record only: each record has its own frame
-                yield from self._points_of(record)
+                while time.monotonic() < deadline and (record := self._next_record(file, size)) is not None:
+                    with suppress(MalformedError):  # skips this record only: each record has its own frame
+                        yield from self._points_of(record)
 
     @abstractmethod
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
-        """Return the record at `offset` and advance it; None for an incomplete one. Raises BrokenFileError.
+        """Return the record at `offset` and advance it; None for an incomplete one, or in a broken file.
 
         A record that is too long is returned empty.
         """

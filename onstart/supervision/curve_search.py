@@ -17,16 +17,14 @@ from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.onstart.optional_files import size_of
 from vastrun.onstart.supervision.curve_file import CurveFile
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.processes import descendants, environ_of, open_files
 from vastrun.onstart.supervision.program_files import FolderWalk
 from vastrun.onstart.supervision.rank_process import read_processes
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 MAX_FILES = 64
 """Maximum files of one start that are read."""
-_TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
-_WANDB = re.compile(r"run-[\w.-]+\.wandb")
+_CURVE_FILE = re.compile(r"events\.out\.tfevents\.\d+\..+|run-[\w.-]+\.wandb")
 _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
 """The process id in the name of an event file."""
 _BOX_FOLDERS = frozenset(
@@ -53,7 +51,7 @@ class CurveSearch:
     def open_files(self) -> Iterator[CurveFile]:
         """Yield new files among those that a process has open."""
         for pid in descendants(os.getpid()):
-            opened = (path for _, path in open_files(pid) if _is_curve_file(path.rpartition("/")[2]))
+            opened = (path for _, path in open_files(pid) if _CURVE_FILE.fullmatch(path.rpartition("/")[2]))
             for path in map(Path, opened):
                 if path in self._found or path in self._of_other_ranks:
                     continue
@@ -76,7 +74,7 @@ class CurveSearch:
         if path in self._found or len(self._found) >= MAX_FILES:
             return
         self._found.add(path)
-        kind = WandbFile if _WANDB.fullmatch(path.name) else TensorBoardFile
+        kind = WandbFile if path.name.startswith("run-") else TensorBoardFile
         yield kind(path, offset=self._seen.get(path, 0))
 
     def files_below_folders(self) -> list[Path]:
@@ -90,19 +88,15 @@ def wandb_files(box: Path) -> list[Path]:
     """Return the files of W&B's runs in the program's folder, in its outputs and in W&B's own folder."""
     search, wandb = CurveSearch(box), (box / layout.WANDB_FILES).resolve()
     found = {*search.files_below_folders(), *_below(wandb)}
-    return sorted(path for path in found if _WANDB.fullmatch(path.name))
+    return sorted(path for path in found if path.name.startswith("run-"))
 
 
 def _below(root: Path, skipped: Collection[str] = ()) -> Iterator[Path]:
     """Yield the curve files below a folder, without those in its folders of the `skipped` names."""
     search = FolderWalk(root=root, caches=[f"{root}/{name}" for name in skipped], left=20_000)
     for name, stat in search.files():
-        if S_ISREG(stat.st_mode) and _is_curve_file(name.rpartition("/")[2]):
+        if S_ISREG(stat.st_mode) and _CURVE_FILE.fullmatch(name.rpartition("/")[2]):
             yield root / name
-
-
-def _is_curve_file(name: str) -> bool:
-    return bool(_TENSORBOARD.fullmatch(name) or _WANDB.fullmatch(name))
 
 
 def _is_of_rank_0(pid: int) -> bool:

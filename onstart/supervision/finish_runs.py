@@ -13,18 +13,14 @@ from pathlib import Path
 
 from vastrun.contract.records import write_json
 
+_INHERITED = ("WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_TAGS")
+"""Variables of rank 0 that name its own run, and its service."""
+
 
 def main(arguments: list[str]) -> None:
     """End the runs one after the other; a run that cannot be ended is left as it is."""
     exit_code, runs, report = int(arguments[0]), json.loads(arguments[1]), Path(arguments[2])
-    for name in (
-        "WANDB_SERVICE",
-        "WANDB_RUN_ID",
-        "WANDB_RESUME",
-        "WANDB_NAME",
-        "WANDB_RUN_GROUP",
-        "WANDB_TAGS",
-    ):
+    for name in _INHERITED:
         os.environ.pop(name, None)
     try:
         import wandb

@@ -183,13 +183,12 @@ class FolderWatch:
         self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
         # Closed files that did not change between two looks: each is one save of its series.
         last = self.last.files
+        moving = written | self.survivors
         saved = {
             name: state
             for name, state in files.items()
-            if self._noted.get(name) != state and name in last and last[name] == state
+            if self._noted.get(name) != state == last.get(name) and name not in moving
         }
-        for name in (*written, *self.survivors):
-            saved.pop(name, None)
         if saved:
             self._order.note(series_of(name) for name in saved if files[name].is_file)
             self._noted = {**self._noted, **saved}
@@ -214,7 +213,7 @@ class FolderWatch:
             for name, state in files.items()
             if state.is_file
             and name not in self.survivors
-            and (name not in then or then[name] != state)
+            and then.get(name) != state
             and not self._grows(name, state, time.monotonic())
         }
 
@@ -298,9 +297,8 @@ class FolderWatch:
     def _database_of(self, name: str, files: Files, opened: frozenset[FileId]) -> str:
         """Return the name of the database in use to which the file belongs; empty: it is of none."""
         main = next((name.removesuffix(end) for end in COMPANIONS if name.endswith(end)), name)
-        if main not in files:
-            return ""
-        if files[main].inode in opened or any(main + end in files for end in COMPANIONS):
+        is_known = main in files
+        if is_known and (files[main].inode in opened or any(main + end in files for end in COMPANIONS)):
             with suppress(OSError), (self.box / main).open("rb") as file:
                 return main if file.read(len(_DATABASE)) == _DATABASE else ""
         return ""
@@ -342,7 +340,7 @@ class FolderWatch:
         if written:
             return f"{min(written)} is open for writing"
         for name in changed:
-            if name in rest and (name not in last or last[name] != files[name]):
+            if name in rest and last.get(name) != files[name]:
                 return f"{name} changed since the last look"
         # Half of the longest pause of this program lies between its saves, not within one.
         longest_s = max(self._still_s, default=self.every_s) if self._order.is_known() else self.every_s

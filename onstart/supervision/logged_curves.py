@@ -7,7 +7,6 @@ is added. A thread of the supervisor reads while the program runs. Standard libr
 from __future__ import annotations
 
 import json
-import os
 import struct
 import threading
 import time
@@ -20,7 +19,7 @@ from typing import Any
 from vastrun.contract import layout
 from vastrun.contract.reports import common_loss_name
 from vastrun.onstart.optional_files import size_of
-from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
+from vastrun.onstart.supervision.curve_file import CurveFile
 from vastrun.onstart.supervision.curve_search import CurveSearch
 
 POLL_S = 2.0
@@ -60,7 +59,6 @@ class LoggedCurves:
     _left: int = MAX_BYTES
     _search_at: float = 0.0
     """Time of the next search; monotonic clock."""
-    _stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._search, self._merge = CurveSearch(self.box), CurveMerge()
@@ -72,13 +70,13 @@ class LoggedCurves:
             yield
             return
         self.begin()
-        self._stopping.clear()
-        thread = threading.Thread(target=self._watch, name="curves", daemon=True)
+        stopping = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(stopping,), name="curves", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._stopping.set()
+            stopping.set()
             thread.join()
         self.poll(is_last=True)
 
@@ -87,8 +85,8 @@ class LoggedCurves:
         self._search.begin()
         self._files, self._merge, self._size = [], CurveMerge(), size_of(self.box / layout.METRICS)
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(POLL_S):
+    def _watch(self, stopping: threading.Event) -> None:
+        while not stopping.wait(POLL_S):
             self.poll()
 
     def poll(self, *, is_last: bool = False) -> None:
@@ -106,13 +104,14 @@ class LoggedCurves:
             for file in new:
                 self._files.append(file)
                 self.say(f"curves are read from {self._shown(file.path)}")
-            self._append(self._lines(deadline))
+            self._append_lines(deadline)
         except OSError as error:  # a full disk
             self._disable(f"curves cannot be added: {error}")
         except _UNEXPECTED as error:  # a curve must not end a training
             self._disable(f"curves cannot be read: {error!r}")
 
-    def _lines(self, deadline: float) -> list[bytes]:
+    def _append_lines(self, deadline: float) -> None:
+        """Append the additions of all files to the metrics, until the deadline (monotonic clock)."""
         for file in self._files:
             was_broken = file.is_broken
             self._merge.add(file, deadline)
@@ -120,10 +119,7 @@ class LoggedCurves:
                 self.say(
                     f"curves: {self._shown(file.path)} has a part that cannot be read; the rest is skipped"
                 )
-        return [f"{json.dumps(line)}\n".encode() for line in self._merge.take()]
-
-    def _append(self, lines: list[bytes]) -> None:
-        content = b"".join(lines)
+        content = "".join(f"{json.dumps(line)}\n" for line in self._merge.take()).encode()
         if not content:
             return
         if size_of(self.box / layout.METRICS) != self._size:
@@ -142,8 +138,7 @@ class LoggedCurves:
         self.say(why)
 
     def _shown(self, path: Path) -> str:
-        text = os.path.relpath(path, self.box) if str(path).startswith(f"{self.box}/") else str(path)
-        return text.encode("unicode_escape").decode()
+        return str(path).removeprefix(f"{self.box}/").encode("unicode_escape").decode()
 
 
 @dataclass
@@ -163,42 +158,34 @@ class CurveMerge:
 
     def add(self, file: CurveFile, deadline: float) -> None:
         """Read the additions of the file."""
-        for point in file.points(deadline):
-            self._add(file, point)
+        for step, tag, value in file.points(deadline):
+            name = self._name(file, tag)
+            if name is None:
+                continue
+            if step == 0:
+                key = (str(file.path), name)
+                step = self._without_step.get(key, 0)
+                self._without_step[key] = step + 1
+            self._put(step, name, value)
+            common = common_loss_name(name)
+            # The exact name comes first; among several aliases, the first one.
+            if common is not None and self._alias.setdefault(common, name) == name:
+                self._put(step, common, value)
 
     def take(self) -> list[dict[str, Any]]:
         """Return and clear the pending lines, sorted by step."""
         lines, self._lines = self._lines, {}
         found: list[dict[str, Any]] = []
         for step, values in sorted(lines.items()):
-            names = list(values)
-            for start in range(0, len(names), _NAMES_IN_LINE):
-                part = names[start : start + _NAMES_IN_LINE]
-                found.append({"step": step, **{name: values[name] for name in part}})
+            items = list(values.items())
+            for start in range(0, len(items), _NAMES_IN_LINE):
+                found.append({"step": step, **dict(items[start : start + _NAMES_IN_LINE])})
         return found
 
-    def _add(self, file: CurveFile, point: CurvePoint) -> None:
-        name = self._name(file, point.name)
-        if name is None:
-            return
-        step = point.step
-        if step == 0:
-            key = (str(file.path), name)
-            step = self._without_step.get(key, 0)
-            self._without_step[key] = step + 1
-        self._put(step, name, point.value)
-        common = common_loss_name(name)
-        # The exact name comes first; among several aliases, the first one.
-        if common is not None and self._alias.setdefault(common, name) == name:
-            self._put(step, common, point.value)
-
     def _put(self, step: int, name: str, value: float | None) -> None:
-        if name in self._last and step <= self._last[name]:
-            return
-        if name not in self._last and len(self._last) >= MAX_NAMES:
-            return
-        self._last[name] = step
-        self._lines.setdefault(step, {})[name] = value
+        if step > self._last.get(name, -1) and (name in self._last or len(self._last) < MAX_NAMES):
+            self._last[name] = step
+            self._lines.setdefault(step, {})[name] = value
 
     def _name(self, file: CurveFile, tag: str) -> str | None:
         """Return the displayed name of a tag of the file; None: it is not shown."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
@@ -30,14 +31,9 @@ _CACHES = frozenset(
 _CACHE_NAMES = re.compile(r"(torchinductor_|(models|datasets|spaces)--).*|.*\.egg-info")
 """Folders of compiled kernels, of the Hugging Face hub, and of packages installed in place."""
 _CACHE_VARIABLES = (
-    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME", "XDG_CACHE_HOME"),
-    *(
-        "TRITON_CACHE_DIR",
-        "TORCHINDUCTOR_CACHE_DIR",
-        "PIP_CACHE_DIR",
-        "CUDA_CACHE_PATH",
-        "TORCH_EXTENSIONS_DIR",
-    ),
+    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE"),
+    *("TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
+    *("CUDA_CACHE_PATH", "PIP_CACHE_DIR", "XDG_CACHE_HOME"),
 )
 """Variables with the cache folders of tools."""
 
@@ -130,17 +126,13 @@ class ProgramFileSearch:
             stat = target.stat()
         except OSError:
             return
-        if S_ISREG(stat.st_mode) and self.before.is_new(stat):
-            self.followed.add(link)
-            yield WrittenFile(path=link, size=stat.st_size)
-        if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
-            return
         left = self.max_entries if self._left_behind_links is None else self._left_behind_links
         search = walk(target, self.box, self.job, left)
-        for name, inner in search.files():
-            if S_ISREG(inner.st_mode) and self.before.is_new(inner):
+        is_other_folder = S_ISDIR(stat.st_mode) and not self.box.is_relative_to(target)
+        for name, found in search.files() if is_other_folder else [("", stat)]:
+            if S_ISREG(found.st_mode) and self.before.is_new(found):
                 self.followed.add(link)
-                yield WrittenFile(path=link / name, size=inner.st_size)
+                yield WrittenFile(path=link / name, size=found.st_size)
         self._left_behind_links = search.left
         self.cut += [link] if search.is_cut else []
 
@@ -172,35 +164,25 @@ class FolderWalk:
         while waiting:
             below = waiting.pop()
             try:
-                entries = self._entries(below)
+                with os.scandir(f"{self.root}/{below}") as found:
+                    entries = sorted(islice(found, self.left), key=lambda entry: entry.name)
+                    self.left -= len(entries)
+                    self.is_cut = self.is_cut or next(found, None) is not None
             except OSError:  # removed meanwhile, or not readable
                 continue
             if below and any(entry.name == "pyvenv.cfg" for entry in entries):  # a virtual environment
                 continue
             for entry in entries:
                 name = below + entry.name
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if entry.name.endswith(".pyc") or (is_folder and self._is_cache(entry)):
+                if entry.name.endswith(".pyc"):
                     continue
-                if is_folder:
+                if entry.is_dir(follow_symlinks=False):
+                    is_cache = entry.name in _CACHES or entry.path in self.caches
+                    if is_cache or _CACHE_NAMES.fullmatch(entry.name):
+                        continue
                     waiting.append(f"{name}/")
                 with suppress(OSError):  # removed meanwhile
                     yield name, entry.stat(follow_symlinks=False)
-
-    def _entries(self, below: str) -> list[os.DirEntry[str]]:
-        entries = []
-        with os.scandir(f"{self.root}/{below}") as found:
-            for entry in found:
-                if self.left <= 0:
-                    self.is_cut = True
-                    break
-                self.left -= 1
-                entries.append(entry)
-        return sorted(entries, key=lambda entry: entry.name)
-
-    def _is_cache(self, entry: os.DirEntry[str]) -> bool:
-        is_named = _CACHE_NAMES.fullmatch(entry.name) is not None
-        return is_named or entry.name in _CACHES or entry.path in self.caches
 
 
 def printable(name: str) -> str:

@@ -68,7 +68,17 @@ def write_status(
     """
     first_step = finished_steps(box)
     still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
-    ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
+    ranks = list[dict[str, Any]]()
+    for process in processes:
+        beat = beat_of(box, process.rank)
+        rank = {
+            "rank": process.rank,
+            "pid": None if process.exit_code is not None else beat.pid if beat else process.pid,
+            "step": beat.step if beat else 0,
+            "activity": beat.activity if beat else "",
+            "age_s": round(still_s.get(process.rank, 0.0), 1),
+        }
+        ranks.append(rank)
     step = min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0
     if not any(rank["step"] or rank["activity"] for rank in ranks):  # none reports its steps
         step = logged_step(box)
@@ -82,17 +92,6 @@ def write_status(
     }
     with contextlib.suppress(OSError):
         write_json(box / layout.STATUS, status, durable=False)
-
-
-def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any]:
-    beat = beat_of(box, process.rank)
-    return {
-        "rank": process.rank,
-        "pid": None if process.exit_code is not None else beat.pid if beat else process.pid,
-        "step": beat.step if beat else 0,
-        "activity": beat.activity if beat else "",
-        "age_s": round(age_s, 1),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.secrets import hide_in_command
-from vastrun.onstart.optional_files import read_end
+from vastrun.onstart.optional_files import read_end, size_of
 
 _MAX_CHARACTERS = 300
 """Maximum length of one line; the log has the whole line."""
@@ -72,11 +71,10 @@ class Tail:
 
     def skip_to_end(self) -> int:
         """Skip all but the last unread lines, and return the number of skipped bytes."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        left_out = size - _END_BYTES - self.offset
+        left_out = size_of(self.path) - _END_BYTES - self.offset
         if left_out <= 0:
             return 0
-        self.offset = size - _END_BYTES
+        self.offset += left_out
         # The incomplete line is dropped, and the first line of the rest is cut off.
         self._partial, self._shown = b"", None
         with self.path.open("rb") as file:
@@ -88,13 +86,12 @@ class Tail:
     def _read(self) -> bytes:
         with contextlib.suppress(FileNotFoundError):
             # Polled ten times a second, and seldom grows: opening it takes four times as long.
-            if self.path.stat().st_size <= self.offset:
-                return b""
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                new = file.read(1 << 18)
-                self.offset += len(new)
-                return new
+            if self.path.stat().st_size > self.offset:
+                with self.path.open("rb") as file:
+                    file.seek(self.offset)
+                    new = file.read(1 << 18)
+                    self.offset += len(new)
+                    return new
         return b""
 
 
@@ -155,12 +152,9 @@ class MergedLog:
         if not text:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # a full disk must not end the training: the raw logs exist, too
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                os.write(fd, text.encode(errors="replace"))  # names of files may be no Unicode
-            finally:
-                os.close(fd)
+        # A full disk must not end the training: the raw logs exist, too.
+        with contextlib.suppress(OSError), self.path.open("ab", buffering=0) as log:
+            log.write(text.encode(errors="replace"))  # names of files may be no Unicode
 
 
 def _state(line: bytes) -> bytes:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
@@ -23,7 +23,6 @@ from vastrun.contract.checkpoint_folder import (
     DamagedError,
     Manifest,
     SnapshotState,
-    checksum_file,
     is_inside,
     newest_first,
     verify,
@@ -78,14 +77,9 @@ class Restore:
     def __post_init__(self) -> None:
         self.state = SnapshotState.of(self.checkpoint)
         self._before = FilesBefore.read(self.box)
-
-    @property
-    def files(self) -> dict[str, FileChecksum]:
-        """Return the files by their paths relative to the box."""
-        start = f"{FILES}/"
-        return {
-            file.path.removeprefix(start): file for file in self.manifest.files if file.path.startswith(start)
-        }
+        listed, start = self.manifest.files, f"{FILES}/"
+        self.files = {file.path.removeprefix(start): file for file in listed if file.path.startswith(start)}
+        """The files by their paths relative to the box."""
 
     @property
     def resume(self) -> str:
@@ -102,10 +96,9 @@ class Restore:
 
     def put_back(self, written: Sequence[str]) -> None:
         """Restore all files. `written`: what is there; of it, what the snapshot has not is moved aside."""
-        files = self.files
-        for name in (name for name in written if name not in files):
+        for name in (name for name in written if name not in self.files):
             move_aside(self.box, name, self.say)
-        for name, file in files.items():
+        for name, file in self.files.items():
             self._file(name, file)
         for name in self.state.folders:
             if self._may_restore(name):
@@ -207,8 +200,6 @@ def _begins_with(target: Path, file: FileChecksum) -> bool:
     """Tell whether the file is there, or is there and was continued, as a log is."""
     if target.is_symlink() or not target.is_file() or target.stat().st_size < file.size:
         return False
-    if target.stat().st_size == file.size:
-        return replace(checksum_file(target), path=file.path) == file
     digest, left = hashlib.sha256(), file.size
     with target.open("rb") as content:
         while chunk := content.read(min(1 << 20, left)):
@@ -238,9 +229,6 @@ class ProgramSnapshots:
     job: Job
     say: Callable[[str], None]
     watcher: Snapshots | None = None
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _is_late: Callable[[], bool] = lambda: False
-    """Return True once the time of the final look is over."""
     restored_step: int | None = None
     """The program's step in the snapshot that was put back before its first start, 0 if unknown; None: none
     was."""
@@ -251,13 +239,7 @@ class ProgramSnapshots:
 
     def __post_init__(self) -> None:
         if self.job.checkpoints is not None:
-            self.watcher = Snapshots(
-                box=self.box,
-                job=self.job,
-                settings=self.job.checkpoints,
-                say=self.say,
-                is_stopping=lambda: self._stopping.is_set() or self._is_late(),
-            )
+            self.watcher = Snapshots(box=self.box, job=self.job, settings=self.job.checkpoints, say=self.say)
 
     def restore(self, start: int) -> str:
         """Put the program's files back, and return the path of its newest checkpoint; empty: it has none.
@@ -324,13 +306,15 @@ class ProgramSnapshots:
         if self.watcher is None:
             yield
             return
-        self._stopping.clear()
-        thread = threading.Thread(target=self._watch, args=(self.watcher,), name="snapshots", daemon=True)
+        stopping = threading.Event()
+        self.watcher.is_stopping = stopping.is_set
+        args = (self.watcher, stopping)
+        thread = threading.Thread(target=self._watch, args=args, name="snapshots", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._stopping.set()
+            stopping.set()
             thread.join()
 
     def final_poll(self, stop: StopRequest, exit_codes: Sequence[int | None]) -> None:
@@ -338,19 +322,17 @@ class ProgramSnapshots:
         if self.watcher is None:
             return
         deadline = time.monotonic() + FINAL_POLL_S
-        self._stopping.clear()
-        self._is_late = lambda: time.monotonic() > deadline or stop.waited_s > CHECKPOINT_S
+        self.watcher.is_stopping = lambda: time.monotonic() > deadline or stop.waited_s > CHECKPOINT_S
         self.watcher.final_poll(
             ended_well=bool(exit_codes) and not any(exit_codes),
             was_stopped=stop.cause is not None,
             was_killed=any(code is None or code < 0 for code in exit_codes),
         )
-        self._is_late = lambda: False
 
-    def _watch(self, watcher: Snapshots) -> None:
+    def _watch(self, watcher: Snapshots, stopping: threading.Event) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-        while not self._stopping.wait(min(watcher.pause_s, watcher.settings.every_s)):
+        while not stopping.wait(min(watcher.pause_s, watcher.settings.every_s)):
             if any(process.exit_code for process in read_processes(self.box)):
                 # A file that a killed rank left half written does not change either: the final look decides.
                 return

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
@@ -138,9 +138,7 @@ class Snapshots:
         self._due_since = self._due_since or now
         is_late = is_news and now - self._due_since >= self.settings.every_s
         try:
-            if look.why and not is_late:
-                raise NoSnapshotError(look.why)
-            self._store(self.watch.late(look) if look.why else look, is_calm=not look.why)
+            self._store(self.watch.late(look) if look.why and is_late else look, is_calm=not look.why)
             self._stored_at, self._due_since = now, None
             if look.why:
                 self._report_once(f"snapshot: none was possible between two saves: {printable(look.why)}")
@@ -186,9 +184,10 @@ class Snapshots:
             raise NoSnapshotError(look.why)
         present = {n: state for n, state in look.files.items() if look.ways.get(n) != "skip"}
         old, resume, older = self._hinted(present, present if is_calm else self._calm_files)
-        taken = {n: state for n, state in present.items() if n not in old}
-        size = sum(state.size for state in taken.values() if state.is_file)
-        if not any(state.is_file for state in taken.values()):
+        files = {n: state for n, state in present.items() if state.is_file and n not in old}
+        others = {n: state for n, state in present.items() if not state.is_file}
+        size = sum(state.size for state in files.values())
+        if not files:
             raise NoSnapshotError("no file is complete")
         max_gb = self.settings.max_gb or (math.inf if self.settings.files else self.job.outputs_gb)
         if size > max_gb * 1e9:
@@ -196,18 +195,18 @@ class Snapshots:
             self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
         step, folder = self._next_step(resume), self.folder
-        part, linked = folder.part(step), dict[str, FileState]()
+        part = folder.part(step)
         shutil.rmtree(part, ignore_errors=True)
         try:
-            self._take(taken, look, part, linked)
+            linked = self._take(files, look, part)
             self._check_unchanged(look)
-            for name in [n for n in look.ways if n in taken and not os.path.lexists(f"{part}/{FILES}/{n}")]:
-                del taken[name]  # a journal ends with its transaction
-            sums = {n: self._sum(n, state, part, linked) for n, state in taken.items() if state.is_file}
-            named = named_files(sums, self._small_texts(taken, look, part))
-            older = (older & sums.keys()) - named
-            self._write_state(part, taken, resume, is_calm=is_calm, older=len(older))
-            in_order = download_order({name: taken[name] for name in sums}, named, older)
+            for name in [n for n in look.ways if n in files and not os.path.lexists(f"{part}/{FILES}/{n}")]:
+                del files[name]  # a journal ends with its transaction
+            sums = {n: self._sum(n, state, part, linked) for n, state in files.items()}
+            named = named_files(files, self._small_texts(files, look, part))
+            older = (older & files.keys()) - named
+            self._write_state(part, files, others, resume, is_calm=is_calm, older=len(older))
+            in_order = download_order(files, named, older)
             folder.commit(step, [checksum_file(part / STATE), *(sums[name] for name in in_order)])
         except (NoSnapshotError, OSError) as error:
             folder.discard(step)
@@ -218,36 +217,28 @@ class Snapshots:
         self._step, self._calm_step = step, step if is_calm else self._calm_step
         self.watch.unread.clear()  # they were read for their checksums
         self._known = _without_folders(look.files)
-        ways = look.ways
-        self._stored = {n: (taken[n], each.sha256) for n, each in sums.items() if ways.get(n) != "mapped"}
-        links = {n: (key, sums[n].sha256) for n, key in linked.items() if n in sums}
-        self._linked[step] = {
-            n: self._stored.get(n, link) for n, link in links.items()
-        }  # shares their memory
+        found = {n: (files[n], each.sha256) for n, each in sums.items()}
+        self._stored = {n: pair for n, pair in found.items() if look.ways.get(n) != "mapped"}
+        self._linked[step] = {n: found[n] for n in linked}
         self.say(f"snapshot {name_of(step)}: {how_many(len(sums), 'file')}, {size / 1e6:.1f} MB")
 
-    def _take(
-        self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[str, FileState]
-    ) -> None:
-        """Link or copy each file into the part: the unchanged ones from the newest snapshot."""
-        former, held, made = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
-        for name, state in taken.items():
-            if not state.is_file:
-                continue
+    def _take(self, files: dict[str, FileState], look: Look, part: Path) -> set[str]:
+        """Link or copy each file into the part, unchanged ones from the newest snapshot; return the links."""
+        former, held, linked = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
+        for folder in {name.rpartition("/")[0] for name in files}:
+            (part / FILES / folder).mkdir(parents=True, exist_ok=True)
+        for name, state in files.items():
             source, target = f"{self.box}/{name}", f"{part}/{FILES}/{name}"
-            if (folder := target.rpartition("/")[0]) not in made:
-                made.add(folder)
-                Path(folder).mkdir(parents=True, exist_ok=True)
             known, way = self._stored.get(name), look.ways.get(name)
             if known is not None and known[0] == state and _link(f"{former}/{name}", target):
                 if name in self._linked.get(self._step, {}):
-                    linked[name] = state
+                    linked.add(name)
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
             elif (way == "link" or (way is None and not self.watch.is_rewritten(name, state))) and _link(
                 source, target
             ):
-                linked[name] = state
+                linked.add(name)
             else:
                 self._copy(source, target, state.size)
         if held:
@@ -257,7 +248,8 @@ class Snapshots:
                 for name in names:
                     with suppress(FileNotFoundError):
                         shutil.copyfile(f"{self.box}/{name}", part / FILES / name)
-                        taken[name] = FileState.of((part / FILES / name).stat())
+                        files[name] = FileState.of((part / FILES / name).stat())
+        return linked
 
     def _copy(self, source: str, target: str, size: int) -> None:
         """Copy that many bytes: a log may be longer by now."""
@@ -272,12 +264,11 @@ class Snapshots:
         """Raise NoSnapshotError unless a second scan sees the same files: then they are of one moment."""
         files, now = look.files, self.watch.scan()
         for name in files.keys() | now.keys():
-            if look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
-                continue
-            if name not in files or name not in now or files[name] != now[name]:
+            may_change = look.ways.get(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS)
+            if not may_change and files.get(name) != now.get(name):
                 raise NoSnapshotError(f"{name} changed meanwhile")
 
-    def _sum(self, name: str, state: FileState, part: Path, linked: Mapping[str, FileState]) -> FileChecksum:
+    def _sum(self, name: str, state: FileState, part: Path, linked: set[str]) -> FileChecksum:
         """Return the checksum of a stored file."""
         known = self._stored.get(name)
         if self.is_stopping():
@@ -291,20 +282,21 @@ class Snapshots:
             raise NoSnapshotError(f"{name} changed meanwhile")
         return found
 
-    def _small_texts(self, taken: Files, look: Look, part: Path) -> Iterator[bytes]:
+    def _small_texts(self, files: Files, look: Look, part: Path) -> Iterator[bytes]:
         """Yield the content of the newest small files but logs: one may name the newest checkpoint."""
-        small = [n for n, state in taken.items() if state.is_file and state.size <= _TRACKER_BYTES]
-        for name in sorted(small, key=lambda n: taken[n].mtime_ns)[-_TRACKERS:]:
+        small = [n for n, state in files.items() if state.size <= _TRACKER_BYTES]
+        for name in sorted(small, key=lambda n: files[n].mtime_ns)[-_TRACKERS:]:
             if look.ways.get(name) not in CHANGE_ALWAYS:
                 yield (part / FILES / name).read_bytes()
 
-    def _write_state(self, part: Path, taken: Files, resume: str, *, is_calm: bool, older: int) -> None:
-        files = {name: state for name, state in taken.items() if state.is_file}
+    def _write_state(
+        self, part: Path, files: Files, others: Files, resume: str, *, is_calm: bool, older: int
+    ) -> None:
         least = _CHECKPOINT_SHARE * max((state.size for state in files.values()), default=0)
         # What is small is written at other steps, too.
         saved_at = max((state.mtime_ns for state in files.values() if state.size >= least), default=0) / 1e9
-        parents = {name.rpartition("/")[0] for name in taken}
-        links = [name for name, state in taken.items() if S_ISLNK(state.mode)]
+        parents = {name.rpartition("/")[0] for name in (*files, *others)}
+        links = [name for name, state in others.items() if S_ISLNK(state.mode)]
         state = {
             "made_by": {"run_id": self.job.run_id},
             "at": time.time(),
@@ -314,9 +306,8 @@ class Snapshots:
             "resume": resume,
             "files": {name: [S_IMODE(state.mode), state.mtime_ns // 1000] for name, state in files.items()},
             "links": {name: str((self.box / name).readlink()) for name in links},
-            "folders": [name for name, state in taken.items() if S_ISDIR(state.mode) and name not in parents],
+            "folders": [n for n, state in others.items() if S_ISDIR(state.mode) and n not in parents],
         }
-        part.mkdir(parents=True, exist_ok=True)
         write_json(part / STATE, state)
 
     def _hinted(self, files: Files, whole: Files) -> tuple[set[str], str, set[str]]:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -24,11 +24,11 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, read_small
 from vastrun.onstart.run_module import module_command
-from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
+from vastrun.onstart.supervision.curve_file import BYTES, CurvePoint, fields, first_integer
+from vastrun.onstart.supervision.curve_formats import WandbFile
 from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
 from vastrun.onstart.supervision.processes import start_logged
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 WANDB_LOG = f"{layout.RAW_LOGS}/wandb.log"
 TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ class ProgramWandbRun(WandbFile):
     exit_code: int | None = None
     """Exit code with which the program ended it; None: it did not."""
     url: str = ""
-    modified: float = field(default=0.0, init=False)
+    modified: float = 0.0
     """Epoch seconds of the last change."""
 
     @property
@@ -57,25 +57,13 @@ class ProgramWandbRun(WandbFile):
     def is_offline(self) -> bool:
         return self.path.parent.name.startswith("offline-")
 
-    def read(self) -> ProgramWandbRun:
-        """Read the whole file. Raises OSError."""
-        self.modified = self.path.stat().st_mtime
-        for _ in self.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
-            pass
-        return self
-
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         for kind, _, content in fields(record):
             if kind == (17, BYTES):
-                texts = {
-                    kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
-                    for kind, _, text in fields(content)
-                    if kind[1] == BYTES and kind[0] in (2, 3)
-                }
-                self.entity, self.project = (texts.get(number, "") for number in (2, 3))
+                texts = {kind: text.decode("utf-8", "replace") for kind, _, text in fields(content)}
+                self.entity, self.project = (texts.get((n, BYTES), "")[:_MAX_NAME] for n in (2, 3))
             elif kind == (18, BYTES):
-                codes = [signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)]
-                self.exit_code = codes[0] if codes else 0  # a zero is left out
+                self.exit_code = first_integer(content)
         yield from ()
 
     def read_log(self, log: str) -> None:
@@ -87,13 +75,12 @@ class ProgramWandbRun(WandbFile):
 
     def python(self) -> str:
         """Return the interpreter that the program ran in, which has W&B; else the supervisor's."""
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             text = read_small(self.path.parent / "files" / "wandb-metadata.json", 1 << 20)
             found = json.loads(text)["executable"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return sys.executable
-        is_program = isinstance(found, str) and Path(found).is_file() and os.access(found, os.X_OK)
-        return found if is_program else sys.executable
+            if isinstance(found, str) and Path(found).is_file() and os.access(found, os.X_OK):
+                return found
+        return sys.executable
 
 
 def runs_since(box: Path, started_at: float) -> tuple[ProgramWandbRun, ...]:
@@ -101,13 +88,13 @@ def runs_since(box: Path, started_at: float) -> tuple[ProgramWandbRun, ...]:
     found: dict[str, ProgramWandbRun] = {}
     for path in wandb_files(box):
         with suppress(OSError):
-            if path.stat().st_mtime < started_at:
-                continue
-            run = ProgramWandbRun(path).read()
-            if len(run.id) > _MAX_NAME:  # W&B takes no longer one
-                continue
-            if run.id not in found or found[run.id].modified < run.modified:
+            run = ProgramWandbRun(path, modified=path.stat().st_mtime)
+            is_newest = run.id not in found or found[run.id].modified < run.modified
+            if is_newest and run.modified >= started_at and len(run.id) <= _MAX_NAME:  # the maximum of W&B
                 found[run.id] = run
+    for run in found.values():
+        for _ in run.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
+            pass
     return tuple(sorted(found.values(), key=lambda run: run.modified, reverse=True))
 
 
@@ -132,9 +119,10 @@ def end_runs(
     to_end = [run for run in runs if run.exit_code is None or (run is main and is_wrong)]
     wrong = [run for run in to_end if not run.is_offline][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
-    state: Literal["finished", "failed", "crashed"] = "crashed"
-    if main.id in ended or main.exit_code is not None:
-        state = "failed" if (exit_code if main.id in ended else main.exit_code) else "finished"
+    code = exit_code if main.id in ended else main.exit_code
+    state: Literal["finished", "failed", "crashed"] = (
+        "crashed" if code is None else "failed" if code else "finished"
+    )
     mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
     url = ended.get(main.id) or main.url
     is_shown = url.isprintable() and 0 < len(url) <= 500  # else a program printed something else

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
-from vastrun.onstart.supervision.tensorboard_file import masked_crc32c
+from vastrun.onstart.supervision.curve_formats import masked_crc32c
 
 WANDB_START = b":W&B\xe1\xbe\x00"
 
@@ -65,8 +65,8 @@ def history(step: int, **values: str) -> bytes:
     return part(2, b"".join(items) + part(2, whole(1, step)))
 
 
-def frames(*records: bytes, kind: int | None = None, limit: int = 1 << 15) -> bytes:
-    """A W&B file with these records, in blocks of 32 KiB."""
+def frames(*records: bytes, kind: int = 0) -> bytes:
+    """A W&B file with these records, in blocks of 32 KiB; `kind`: of each frame, else the usual one."""
     written = bytearray(WANDB_START)
     for record in records:
         is_first = True
@@ -77,13 +77,10 @@ def frames(*records: bytes, kind: int | None = None, limit: int = 1 << 15) -> by
                 continue
             content, record = record[: left - 7], record[left - 7 :]
             usual = (1 if is_first else 4) if not record else (2 if is_first else 3)
-            written += _frame(content, usual if kind is None else kind)
+            checksum = zlib.crc32(bytes([kind or usual]) + content)
+            written += struct.pack("<IHB", checksum, len(content), kind or usual) + content
             is_first = False
     return bytes(written)
-
-
-def _frame(content: bytes, kind: int) -> bytes:
-    return struct.pack("<IHB", zlib.crc32(bytes([kind]) + content), len(content), kind) + content
 
 
 Hostile = Callable[[], bytes]

@@ -148,7 +148,3 @@ def job_of(**changes: Any) -> dict[str, Any]:
 def read_job(**changes: Any) -> Job:
     """The same, as the machine's part reads it."""
     return read_json(Job, json.dumps(job_of(**changes)))
-
-
-def _root() -> str:
-    return str(Path(layout.__file__).parents[2])

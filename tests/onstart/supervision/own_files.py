@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,12 +69,18 @@ class Watching:
         os.utime(path, (time.time() - age_s, time.time() - age_s))
         return path
 
-    def poll(self, times: int = 2, *, after_s: float = 2.0, is_due: bool = True) -> None:
-        """Look several times; `is_due`: the next snapshot is due by now."""
+    def poll(self, times: int = 2, *, is_due: bool = True) -> None:
+        """Look several times, two seconds apart; `is_due`: the next snapshot is due by now."""
         self.now += self.every_s * is_due
         for _ in range(times):
-            self.now += after_s
+            self.now += 2.0
             self.watcher.poll(self.now)
+
+    def save_and_poll(self, name: str, content: bytes = WEIGHTS) -> Path:
+        """Write the file as a program did, and look twice once a snapshot is due."""
+        path = self.save(name, content)
+        self.poll()
+        return path
 
     def taken(self) -> list[str]:
         """The names of the snapshots, the newest first."""
@@ -105,21 +112,22 @@ class Watching:
         return os.path.relpath(path, self.box) if path else ""
 
 
-class Writer:
-    """A child of this process that has a file open for writing, until it is told to go on."""
+WRITES = 'exec 3>"$1"; printf half >&3; echo open; while read _; do printf " whole" >&3; echo; done'
+MAPS = """
+import mmap, sys
+file = open(sys.argv[1], "r+b")
+mapped = mmap.mmap(file.fileno(), 0)
+print("open", flush=True)
+input()
+"""
 
-    def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                'exec 3>"$1"; printf half >&3; echo open; while read _; do printf " whole" >&3; echo; done',
-                "sh",
-                path,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+
+class Writer:
+    """A child of this process that has a file open for writing, or mapped, until it is told to go on."""
+
+    def __init__(self, path: Path, *, is_mapped: bool = False) -> None:
+        program = (sys.executable, "-c", MAPS) if is_mapped else ("sh", "-c", WRITES, "sh")
+        self._process = subprocess.Popen([*program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"open\n"
 

@@ -21,9 +21,8 @@ from tests.onstart.supervision.curve_programs import (
     whole,
 )
 from vastrun.onstart.supervision.curve_file import CurveFile
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.logged_curves import CurveMerge
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 
 @pytest.mark.slow

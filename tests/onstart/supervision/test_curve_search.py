@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract import layout
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.curve_search import CurveSearch, wandb_files
 from vastrun.onstart.supervision.rank_process import RankProcess
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents.1700000000.host"
 

@@ -14,9 +14,8 @@ from tests.onstart.supervision.launches import Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
+from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
 from vastrun.onstart.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
-from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
-from vastrun.onstart.supervision.wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents.1795727392.host.7.0"
 
@@ -174,22 +173,21 @@ def test_a_closed_file_of_a_living_process_counts_if_it_is_of_rank_0(logging: Lo
 
 LOGS = """
     import os, sys, time
-    sys.path.insert(0, {tests!r})
+    sys.path.insert(0, "ROOT")
     from tests.onstart.supervision.curve_programs import event, framed
     rank = os.environ["RANK"]
-    os.makedirs({folder!r}, exist_ok=True)
-    name = f"events.out.tfevents.1795727392.host.{{os.getpid()}}.{{rank}}"
-    with open(f"{folder}/{{name}}", "ab", buffering=0) as file:
+    os.makedirs("FOLDER", exist_ok=True)
+    name = f"events.out.tfevents.1795727392.host.{os.getpid()}.{rank}"
+    with open(f"FOLDER/{name}", "ab", buffering=0) as file:
         for step in range(1, 6):
             file.write(framed(event(step, b"train/loss", 1.0 + int(rank))))
-            while step == 3 and "{wait}" and not os.path.exists("go"):
+            while step == WAITS_AT and not os.path.exists("go"):
                 time.sleep(0.05)
-"""
+""".replace("ROOT", str(Path(__file__).parents[3]))
 
 
 def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Launcher) -> None:
-    program = LOGS.format(tests=str(Path(__file__).parents[3]), folder="runs", wait="")
-    launched = launch(program, beating=False)
+    launched = launch(LOGS.replace("FOLDER", "runs").replace("WAITS_AT", "0"), beating=False)
     outcome = launched.outcome()
     lines = [json.loads(line) for line in (launched.box / layout.METRICS).read_text().splitlines()]
     assert lines == [{"step": step, "train/loss": 1.0, "loss": 1.0} for step in range(1, 6)]
@@ -197,9 +195,7 @@ def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Lau
 
 
 def test_a_file_anywhere_is_read_during_the_run_and_proves_no_step(tmp_path: Path, launch: Launcher) -> None:
-    program = LOGS.format(
-        tests=str(Path(__file__).parents[3]), folder=str(tmp_path / "elsewhere"), wait="yes"
-    )
+    program = LOGS.replace("FOLDER", str(tmp_path / "elsewhere")).replace("WAITS_AT", "3")
     success = {"steps": 5, "files": [], "log": None, "exit_code": None}
     launched = launch(program, beating=False, success=success)
     box = launched.box

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import Launched
+from tests.onstart.supervision.launches import Launched, Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
@@ -18,6 +18,7 @@ from vastrun.contract.outcome import RestoredSnapshot
 pytestmark = pytest.mark.torch
 
 CHECKPOINTS = {"files": "checkpoints/*", "keep": 2, "every_s": 0.1}
+OFTEN: dict[str, Any] = {"checkpoints": {"every_s": 0.5}}
 SLOW: dict[str, Any] = {"checkpoints": {**CHECKPOINTS, "every_s": 1.0}}
 TRAINS = """
     import json, pickle, time, zipfile
@@ -69,17 +70,19 @@ WAITS = """
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Iterator[list[Launched]]:
+def start(tmp_path: Path) -> Iterator[Launcher]:
+    """Starts a program of one rank with snapshots, each on a box of its own."""
     runs: list[Launched] = []
-    yield runs
+
+    def start(program: str, **job: Any) -> Launched:
+        job = {"ranks": 1, "checkpoints": CHECKPOINTS, **job}
+        runs.append(Launched(tmp_path / f"box-{len(runs)}", program, **job))
+        return runs[-1]
+
+    yield start
     for run in runs:
         run.end()
         assert run.processes() == []
-
-
-def start(runs: list[Launched], box: Path, program: str, **job: Any) -> Launched:
-    runs.append(Launched(box, program, **{"ranks": 1, "checkpoints": CHECKPOINTS, **job}))
-    return runs[-1]
 
 
 def undisturbed(steps: int) -> str:
@@ -91,10 +94,10 @@ def undisturbed(steps: int) -> str:
 
 
 def test_a_killed_program_continues_from_its_newest_complete_checkpoint_with_the_same_weights(
-    launched: list[Launched], tmp_path: Path
+    start: Launcher,
 ) -> None:
     command = ["python", "program.py", "{resume:--from}"]
-    run = start(launched, tmp_path / "box", TRAINS, command=command, restarts={"signal": 1}, **SLOW)
+    run = start(TRAINS, command=command, restarts={"signal": 1}, **SLOW)
     outcome, log = run.outcome(), run.log()
 
     assert outcome.reason == "finished", "\n".join(log)
@@ -107,9 +110,7 @@ def test_a_killed_program_continues_from_its_newest_complete_checkpoint_with_the
     assert (outcome.checkpoint.step, outcome.checkpoint.intact) == (40, True)
 
 
-def test_half_a_file_of_a_killed_rank_is_not_kept_while_the_other_ranks_live_on(
-    launched: list[Launched], tmp_path: Path
-) -> None:
+def test_half_a_file_of_a_killed_rank_is_not_kept_while_the_other_ranks_live_on(start: Launcher) -> None:
     dies = """
         import time
         path = Path("checkpoints/step_10.pkl")
@@ -122,43 +123,37 @@ def test_half_a_file_of_a_killed_rank_is_not_kept_while_the_other_ranks_live_on(
             time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    run = start(launched, tmp_path / "box", dies, ranks=2, checkpoints={**CHECKPOINTS, "every_s": 5.0})
+    run = start(dies, ranks=2, checkpoints={**CHECKPOINTS, "every_s": 5.0})
     assert run.outcome().reason == "signal"
     assert newest_first(run.box / layout.CHECKPOINTS) == []
 
 
+def on_the_next_machine(first: Launched, start: Launcher, program: str) -> Launched:
+    """The program's second start, with the snapshots of the first one, which is killed once it has any."""
+    eventually((first.box / layout.CHECKPOINTS / "latest.json").exists)
+    first.end()
+    shutil.copytree(first.box / layout.CHECKPOINTS, first.box.with_name("box-1") / layout.RESUME)
+    return start(program)
+
+
 def test_a_machine_that_comes_next_continues_from_the_folder_that_was_kept_while_the_first_one_ran(
-    launched: list[Launched], tmp_path: Path
+    start: Launcher,
 ) -> None:
-    run = start(launched, tmp_path / "first", WAITS)
+    run = start(WAITS)
     latest = run.box / layout.CHECKPOINTS / "latest.json"
     eventually(latest.exists)
     assert json.loads(latest.read_text()) == {"step": 5, "path": "step-000005"}
-    run.end()
-
-    box = tmp_path / "second"
-    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
-    second = start(launched, box, WAITS)
+    second = on_the_next_machine(run, start, WAITS)
     assert second.outcome().reason == "finished", second.log()
-    assert f"rank0 resumes {box.resolve()}/code/checkpoints/checkpoint-5" in second.log()
-    assert sorted(path.name for path in (box / "code/checkpoints/checkpoint-5").iterdir()) == [
+    assert f"rank0 resumes {second.box.resolve()}/code/checkpoints/checkpoint-5" in second.log()
+    assert sorted(path.name for path in (second.box / "code/checkpoints/checkpoint-5").iterdir()) == [
         *("optimizer.pt", "trainer_state.json", "training_args.bin")
     ]
 
 
-def on_the_next_machine(launched: list[Launched], folder: Path, saves: str) -> Launched:
-    """The program's second start, with the first snapshot of the first one, which was killed then."""
-    run = start(launched, folder / "first", saves, checkpoints={"every_s": 0.5})
-    eventually((run.box / layout.CHECKPOINTS / "latest.json").exists)
-    run.end()
-    box = folder / "second"
-    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
-    return start(launched, box, saves)
-
-
 @pytest.mark.parametrize(("begins", "is_warned"), [(1, True), (6, False)])
 def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
-    begins: int, is_warned: bool, launched: list[Launched], tmp_path: Path
+    begins: int, is_warned: bool, start: Launcher
 ) -> None:
     saves = f"""
         import time
@@ -172,7 +167,7 @@ def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
         heart.beat(9)
         time.sleep(0 if restored else 60)
     """
-    outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
+    outcome = (second := on_the_next_machine(start(saves, **OFTEN), start, saves)).outcome()
     assert outcome.reason == "finished", second.log()
     assert outcome.restored is not None
     assert (outcome.restored.step, outcome.restored.first_step) == (5, begins)
@@ -182,7 +177,7 @@ def test_a_restored_program_that_begins_anew_is_told_with_both_steps(
 
 @pytest.mark.parametrize(("loads", "read"), [("", ""), ("Path('state.bin').read_bytes()", "code/state.bin")])
 def test_of_a_restored_program_that_reports_no_steps_it_is_told_what_it_read(
-    loads: str, read: str, launched: list[Launched], tmp_path: Path
+    loads: str, read: str, start: Launcher
 ) -> None:
     saves = f"""
         import time
@@ -192,15 +187,13 @@ def test_of_a_restored_program_that_reports_no_steps_it_is_told_what_it_read(
             Path("state.bin").write_bytes(b"weights")
             time.sleep(60)
     """
-    outcome = (second := on_the_next_machine(launched, tmp_path, saves)).outcome()
+    outcome = (second := on_the_next_machine(start(saves, **OFTEN), start, saves)).outcome()
     assert outcome.restored == RestoredSnapshot(step=0, read=read), second.log()
     warning = "supervisor WARNING: the program read no restored file before its next snapshot"
     assert (warning in second.log()) is not bool(read)
 
 
-def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
-    launched: list[Launched], tmp_path: Path
-) -> None:
+def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(start: Launcher) -> None:
     saves = """
         import time
         def save(number, frame):
@@ -211,7 +204,7 @@ def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
         while True:
             time.sleep(0.05)
     """
-    run = start(launched, tmp_path / "box", saves, checkpoints={**CHECKPOINTS, "files": "*.pkl"})
+    run = start(saves, checkpoints={**CHECKPOINTS, "files": "*.pkl"})
     run.until_steps(1)
     run.send(signal.SIGTERM)
     run.outcome()
@@ -220,12 +213,10 @@ def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
 
 
 def test_without_checkpoints_in_the_job_a_program_has_an_empty_variable_and_its_own_braces(
-    launched: list[Launched], tmp_path: Path
+    start: Launcher,
 ) -> None:
     shows = 'print("got", repr(os.environ["VASTRUN_RESUME"]), sys.argv[1], flush=True)'
-    run = start(
-        launched, tmp_path / "box", shows, checkpoints=None, command=["python", "program.py", "{resume}"]
-    )
+    run = start(shows, checkpoints=None, command=["python", "program.py", "{resume}"])
     assert run.outcome().reason == "finished"
     assert "rank0 got '' {resume}" in run.log()
 
@@ -302,11 +293,9 @@ KILLED_AT_RANDOM = """
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("style", ["plain", "hugging face", "dcp"])
 def test_a_program_that_is_killed_at_random_even_while_it_saves_ends_with_the_weights_of_an_undisturbed_one(
-    style: str, seed: int, launched: list[Launched], tmp_path: Path
+    style: str, seed: int, start: Launcher
 ) -> None:
     run = start(
-        launched,
-        tmp_path / "box",
         KILLED_AT_RANDOM,
         env={"STYLE": style, "SEED": str(seed)},
         checkpoints={**CHECKPOINTS, "files": "own/*"},
@@ -321,12 +310,10 @@ def test_a_program_that_is_killed_at_random_even_while_it_saves_ends_with_the_we
     assert began[1] >= 5
 
 
-def test_a_program_that_was_killed_with_its_supervisor_continues_on_the_same_disk(
-    launched: list[Launched], tmp_path: Path
-) -> None:
+def test_a_program_that_was_killed_with_its_supervisor_continues_on_the_same_disk(start: Launcher) -> None:
     program = TRAINS.replace("os.kill(os.getpid(), signal.SIGKILL)", "heart.beat(25); time.sleep(600)")
     command = ["python", "program.py", "{resume:--from}"]
-    run = start(launched, tmp_path / "box", program, command=command, **SLOW)
+    run = start(program, command=command, **SLOW)
     run.until_steps(25)
     before = (run.box / layout.FILES_BEFORE).read_text()
     run.start_again()

@@ -10,16 +10,24 @@ from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 
 
 class Logs:
-    """Two ranks' raw logs and their merged log."""
+    """Two ranks' raw logs and their merged log, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.raw = [folder / "rank-0.log", folder / "rank-1.log"]
-        tails = tuple(Tail(path=path, source=f"rank{n}") for n, path in enumerate(self.raw))
-        self.merged = MergedLog(path=folder / "run.log", tails=tails)
+        self.now, paths = 100.0, [folder / "rank-0.log", folder / "rank-1.log"]
+        self.tails = tuple(
+            Tail(path=path, source=f"rank{n}", clock=lambda: self.now) for n, path in enumerate(paths)
+        )
+        self.merged = MergedLog(path=folder / "run.log", tails=self.tails)
 
     def write(self, rank: int, text: bytes) -> None:
-        with self.raw[rank].open("ab") as file:
+        with self.tails[rank].path.open("ab") as file:
             file.write(text)
+
+    def shown(self, text: bytes, *, after_s: float) -> list[str]:
+        """What is shown of the first rank once it wrote this, so many seconds later."""
+        self.now += after_s
+        self.write(0, text)
+        return list(self.tails[0].lines())
 
     def lines(self) -> list[str]:
         """Without their times."""
@@ -46,90 +54,57 @@ def test_a_line_waits_for_its_end(logs: Logs) -> None:
     assert logs.lines() == ["rank0 step 1", "rank0 step 2"]
 
 
-def test_the_last_line_needs_no_end(logs: Logs) -> None:
-    logs.write(1, b"Killed")
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        pytest.param(b"Killed", ["Killed"], id="the last line needs no end"),
+        pytest.param(b"caf\xe9\n", ["caf\N{REPLACEMENT CHARACTER}"], id="bytes that are no text"),
+        pytest.param(b"10%\r50%\r100%\r\n\n", ["100%", ""], id="the last state of a progress bar"),
+        pytest.param(b"y\n" * 300_000, ["y"] * 300_000, id="everything, however long"),
+    ],
+)
+def test_all_that_a_rank_wrote_is_drained(written: bytes, shown: list[str], logs: Logs) -> None:
+    logs.write(1, written)
     logs.merged.drain(within_s=LONGEST_S)
-    assert logs.lines() == ["rank1 Killed"]
-
-
-def test_everything_is_drained_however_long(logs: Logs) -> None:
-    logs.write(0, b"x" * 99 + b"\n" + b"y\n" * 300_000)
-    logs.merged.drain(within_s=LONGEST_S)
-    assert len(logs.lines()) == 300_001
-
-
-def test_bytes_that_are_no_text_are_replaced(logs: Logs) -> None:
-    logs.write(0, b"caf\xe9\n")
-    logs.merged.pump()
-    assert logs.lines() == ["rank0 caf\N{REPLACEMENT CHARACTER}"]
-
-
-def test_of_a_progress_bar_the_last_state_is_kept(logs: Logs) -> None:
-    logs.write(0, b"10%\r50%\r100%\r\n\n")
-    logs.merged.pump()
-    assert logs.lines() == ["rank0 100%", "rank0 "]
-
-
-class Bar:
-    """A log of one line that carriage returns overwrite, and a clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path, self.now = folder / "rank-0.log", 100.0
-        self.path.touch()
-        self.tail = Tail(path=self.path, source="rank0", clock=lambda: self.now)
-
-    def write(self, text: bytes, *, after_s: float = 0.0) -> list[str]:
-        """What is shown once this was written."""
-        self.now += after_s
-        with self.path.open("ab") as file:
-            file.write(text)
-        return list(self.tail.lines())
-
-
-@pytest.fixture
-def bar(tmp_path: Path) -> Bar:
-    return Bar(tmp_path)
+    assert logs.lines() == [f"rank1 {line}" for line in shown]
 
 
 @pytest.mark.parametrize("form", ["\r%d/99", "%d/99\r", "\r\x1b[K%d/99\r"])
-def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(bar: Bar, form: str) -> None:
+def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(logs: Logs, form: str) -> None:
     shown: list[str] = []
     for step in range(40):
-        shown += bar.write((form % step).encode(), after_s=0.25)
+        shown += logs.shown((form % step).encode(), after_s=0.25)
     plain = [line.replace("\x1b[K", "") for line in shown]
     assert plain == [f"{step}/99" for step in range(0, 40, 4)]
 
 
-def test_a_bar_that_stands_still_is_shown_once(bar: Bar) -> None:
-    assert bar.write(b"\r5/9") == ["5/9"]
-    assert [bar.write(b"", after_s=2.0), bar.write(b"\r5/9", after_s=2.0)] == [[], []]
-    assert bar.write(b"\r6/9", after_s=2.0) == ["6/9"]
+BARS: dict[str, list[tuple[bytes, float, list[str]]]] = {
+    "a bar that stands still is shown once": [
+        *((b"\r5/9", 0.0, ["5/9"]), (b"", 2.0, []), (b"\r5/9", 2.0, []), (b"\r6/9", 2.0, ["6/9"])),
+    ],
+    "the end of a bar is shown once": [
+        *((b"\r8/9", 0.0, ["8/9"]), (b"\r9/9\ndone\n", 0.1, ["9/9", "done"]), (b"\r1/9", 2.0, ["1/9"])),
+        *((b"\nnext\n", 2.0, ["next"]), (b"\r2/9", 2.0, ["2/9"])),
+    ],
+    "the end of a line that comes in two parts is no second line": [
+        *((b"hello\r", 0.0, ["hello"]), (b"\n", 0.0, []), (b"hello\r", 2.0, ["hello"]), (b"\n\n", 0.0, [""])),
+    ],
+    "text after a bar goes on where it stands": [
+        *((b"\r1/9", 0.0, ["1/9"]), (b" loss 0.1", 0.0, []), (b" lr 1\n", 0.0, ["1/9 loss 0.1 lr 1"])),
+    ],
+    "a bar of any length needs no memory": [
+        (b"".join(b"\r%d/99999" % step for step in range(20_000)), 0.0, ["19999/99999"]),
+        (b"\r20000/99999\n", 0.0, ["20000/99999"]),
+    ],
+}
+"""What is written, after how many seconds, and what is shown then."""
 
 
-def test_the_end_of_a_bar_is_shown_once(bar: Bar) -> None:
-    assert bar.write(b"\r8/9") == ["8/9"]
-    assert bar.write(b"\r9/9\ndone\n", after_s=0.1) == ["9/9", "done"]
-    assert bar.write(b"\r1/9", after_s=2.0) == ["1/9"]
-    assert bar.write(b"\nnext\n", after_s=2.0) == ["next"]
-    assert bar.write(b"\r2/9", after_s=2.0) == ["2/9"]
-    assert list(bar.tail.last_line()) == []
-
-
-def test_the_end_of_a_line_that_comes_in_two_parts_is_no_second_line(bar: Bar) -> None:
-    assert [*bar.write(b"hello\r"), *bar.write(b"\n")] == ["hello"]
-    assert [*bar.write(b"hello\r", after_s=2.0), *bar.write(b"\n\n")] == ["hello", ""]
-
-
-def test_text_after_a_bar_goes_on_where_it_stands(bar: Bar) -> None:
-    assert bar.write(b"\r1/9") == ["1/9"]
-    assert bar.write(b" loss 0.1") == []
-    assert bar.write(b" lr 1\n") == ["1/9 loss 0.1 lr 1"]
-
-
-def test_a_bar_of_any_length_needs_no_memory(bar: Bar) -> None:
-    shown = bar.write(b"".join(b"\r%d/99999" % step for step in range(20_000)))
-    assert shown == ["19999/99999"]
-    assert bar.write(b"\r20000/99999\n") == ["20000/99999"]
+@pytest.mark.parametrize("what", BARS)
+def test_of_a_bar_each_state_is_shown_once(what: str, logs: Logs) -> None:
+    for text, after_s, shown in BARS[what]:
+        assert logs.shown(text, after_s=after_s) == shown
+    assert list(logs.tails[0].last_line()) == []
 
 
 def test_a_very_long_line_comes_in_parts_without_waiting_for_its_end(logs: Logs) -> None:
@@ -171,7 +146,7 @@ def test_of_a_flood_the_end_of_each_rank_is_there_and_the_rest_is_named(logs: Lo
     gaps = [line for line in lines if line.startswith(SUPERVISOR)]
     assert [gap.split()[1] for gap in gaps] == ["rank0:", "rank1:"]
     assert all("MB of its output are skipped; " in gap for gap in gaps)
-    assert gaps[1].endswith(f"{logs.raw[1].parent.name}/rank-1.log")
+    assert gaps[1].endswith(f"{logs.merged.path.parent.name}/rank-1.log")
     assert lines.index("rank0 end of rank 0") < lines.index(gaps[1])
     assert lines[-1] == "rank1 ValueError: of rank 1"
     assert all(

@@ -26,10 +26,6 @@ def test_a_snapshot_is_taken_while_its_program_runs(tmp_path: Path) -> None:
         assert eventually(lambda: watching.taken() == ["step-000005"]), watching.said
 
 
-def test_a_fresh_start_has_nothing_to_continue_from(watching: Watching) -> None:
-    assert watching.restore() == ""
-
-
 def test_the_whole_folder_is_back_on_the_next_machine_with_times_modes_and_empty_folders(
     watching: Watching,
 ) -> None:
@@ -46,8 +42,7 @@ def test_the_whole_folder_is_back_on_the_next_machine_with_times_modes_and_empty
     assert after.path("checkpoints/global_step4/zero_0.pt").stat().st_mode & 0o777 == 0o440
     assert after.path("samples/empty").is_dir()
     assert f"snapshot {newest_first(after.box / layout.RESUME)[0].name} is restored: 2 files" in after.said[0]
-    after.save("checkpoints/global_step5/zero_0.pt")
-    after.poll()
+    after.save_and_poll("checkpoints/global_step5/zero_0.pt")
     assert after.taken() == [], "the restored one is new enough for as long as any other"
     after.poll()
     assert after.taken() == ["step-000005"]
@@ -56,15 +51,13 @@ def test_the_whole_folder_is_back_on_the_next_machine_with_times_modes_and_empty
 def test_a_program_that_saves_among_its_outputs_finds_its_files_there(tmp_path: Path) -> None:
     watching = Watching(box=tmp_path / "box", pattern="$VASTRUN_OUTPUTS/checkpoint-*")
     (watching.box / layout.OUTPUTS).mkdir(parents=True)
-    watching.save(f"../{layout.OUTPUTS}/checkpoint-10/model.safetensors")
-    watching.poll()
+    watching.save_and_poll(f"../{layout.OUTPUTS}/checkpoint-10/model.safetensors")
     assert watching.next_machine().restore() == "run/outputs/checkpoint-10"
 
 
 def test_a_program_that_was_killed_in_a_save_begins_at_the_moment_before_it(watching: Watching) -> None:
     watching.restore()
-    watching.save("checkpoints/last.pkl")
-    watching.poll()
+    watching.save_and_poll("checkpoints/last.pkl")
     before = watching.files()
     writers = [Writer(watching.path(f"checkpoints/{name}.pkl")) for name in ("last", "step_2")]
     watching.poll(is_due=False)
@@ -79,8 +72,7 @@ def test_a_program_that_was_killed_in_a_save_begins_at_the_moment_before_it(watc
 
 def test_a_program_that_was_killed_between_two_saves_finds_what_it_left(watching: Watching) -> None:
     watching.restore()
-    watching.save("checkpoints/step_1.pkl")
-    watching.poll()
+    watching.save_and_poll("checkpoints/step_1.pkl")
     watching.save("checkpoints/step_2.pkl", age_s=5.0)
     watching.poll(is_due=False)
     inode = watching.path("checkpoints/step_2.pkl").stat().st_ino
@@ -91,7 +83,7 @@ def test_a_program_that_was_killed_between_two_saves_finds_what_it_left(watching
 
 
 def test_half_a_file_is_moved_aside_where_there_is_no_snapshot(watching: Watching) -> None:
-    watching.restore()
+    assert watching.restore() == "", "a fresh start"
     Writer(watching.path("checkpoints/step_1.pkl")).kill()
     watching.watcher.final_poll(ended_well=False, was_killed=True)
     assert watching.restore() == ""
@@ -117,8 +109,7 @@ def test_after_a_start_that_saved_nothing_the_whole_folder_is_put_back(watching:
 
 def test_of_a_damaged_snapshot_and_an_older_one_the_older_is_restored(watching: Watching) -> None:
     for step in (1, 2):
-        watching.save(f"checkpoints/step_{step}.pkl")
-        watching.poll()
+        watching.save_and_poll(f"checkpoints/step_{step}.pkl")
     after = watching.next_machine()
     stored = after.box / "resume/step-000002/files/code/checkpoints/step_2.pkl"
     stored.unlink()
@@ -128,8 +119,7 @@ def test_of_a_damaged_snapshot_and_an_older_one_the_older_is_restored(watching: 
 
 
 def test_when_no_snapshot_is_intact_nothing_starts_afresh_in_silence(watching: Watching) -> None:
-    watching.save("checkpoints/step_1.pkl")
-    watching.poll()
+    watching.save_and_poll("checkpoints/step_1.pkl")
     after = watching.next_machine()
     (after.box / "resume/step-000001/files/code/checkpoints/step_1.pkl").write_bytes(b"garbage")
     with pytest.raises(DamagedError, match="none of 1 checkpoint"):

@@ -30,8 +30,7 @@ def test_all_that_the_program_wrote_is_taken_with_checksums_and_what_came_with_t
     watching.save("D_500.pth")
     watching.save("config.yaml", b"changed")
     watching.save("__pycache__/train.cpython-311.pyc")
-    watching.save(f"../{layout.OUTPUTS}/latest", b"global_step500")
-    watching.poll()
+    watching.save_and_poll(f"../{layout.OUTPUTS}/latest", b"global_step500")
     (folder,) = newest_first(watching.box / layout.CHECKPOINTS)
     files = {file.path for file in verify(folder).files}
     taken = {f"files/code/{name}" for name in ("G_500.pth", "D_500.pth", "config.yaml")}
@@ -43,8 +42,7 @@ def test_nothing_is_taken_of_what_was_there_until_something_changes(watching: Wa
     watching.watcher.begin()
     watching.poll(6)
     assert watching.taken() == []
-    watching.save("last.pkl")
-    watching.poll()
+    watching.save_and_poll("last.pkl")
     assert watching.content("pretrained.pkl") == WEIGHTS
 
 
@@ -94,9 +92,8 @@ def test_files_that_are_saved_one_after_the_other_are_taken_together(watching: W
         watching.poll(is_due=False)
         watching.save(f"D_{step}.pth")
         watching.poll(is_due=False)
-    watching.save("G_4.pth")
-    watching.poll()
-    assert not any("G_4.pth" in path.name for path in (watching.box / layout.CHECKPOINTS).rglob("*"))
+    watching.save_and_poll("G_4.pth")
+    assert not [*(watching.box / layout.CHECKPOINTS).rglob("G_4.pth")]
     watching.save("D_4.pth")
     watching.poll(is_due=False)
     names = {path.name for path in newest_first(watching.box / layout.CHECKPOINTS)[0].rglob("*.pth")}
@@ -140,8 +137,7 @@ def test_a_table_that_is_written_anew_at_each_step_is_no_log(
 def test_an_event_file_that_is_opened_for_each_write_prevents_and_ends_no_snapshot(
     watching: Watching,
 ) -> None:
-    path = watching.save("events.1764.0", b"event 0\n")
-    watching.poll()
+    path = watching.save_and_poll("events.1764.0", b"event 0\n")
     for number in range(1, 6):
         with path.open("ab") as file:
             file.write(b"event %d\n" % number)
@@ -203,57 +199,43 @@ def test_a_database_in_use_is_whole_in_each_snapshot_and_never_locked(
 
 def test_a_mapped_file_is_taken_once_it_stands_still(watching: Watching) -> None:
     path = watching.save("state.bin", bytes(4096))
-    program = (
-        "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); print(flush=True); "
-    )
-    program += "input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None and process.stdin is not None
-        process.stdout.readline()
-        watching.poll(2)
-        assert watching.taken() == []
-        watching.poll(1, is_due=False)
-        assert watching.content("state.bin") == bytes(4096)
-        process.stdin.close()
+    writer = Writer(path, is_mapped=True)
+    watching.poll(2)
+    assert watching.taken() == []
+    watching.poll(1, is_due=False)
+    assert watching.content("state.bin") == bytes(4096)
+    writer.finish()
 
 
 def test_an_unchanged_file_is_stored_once(watching: Watching) -> None:
-    path = watching.save("step_1.pkl")
-    watching.poll()
-    watching.save("step_2.pkl")
-    watching.poll()
+    path = watching.save_and_poll("step_1.pkl")
+    watching.save_and_poll("step_2.pkl")
     assert path.stat().st_nlink == 3
     assert watching.taken() == ["step-000001", "step-000000"]
 
 
 def test_a_program_may_remove_its_files_while_they_are_kept(watching: Watching) -> None:
     for step in range(1, 6):
-        watching.save(f"step_{step}.pkl", f"weights {step}".encode()).stat()
-        watching.poll()
+        watching.save_and_poll(f"step_{step}.pkl", f"weights {step}".encode())
         watching.path(f"step_{step}.pkl").unlink()
     assert watching.taken()[0] == "step-000004"
     assert watching.content("step_5.pkl") == b"weights 5"
 
 
 def test_a_file_that_is_overwritten_in_place_ends_the_snapshots_with_links_to_it(watching: Watching) -> None:
-    watching.save("step_1.pkl", b"first")
-    watching.poll()
+    watching.save_and_poll("step_1.pkl", b"first")
     watching.path("step_1.pkl").write_bytes(b"second")
     watching.poll()
     assert watching.taken() == []
     assert "is removed: code/step_1.pkl was overwritten in place" in watching.said[-1]
-    watching.save("step_1.pkl", b"third")
-    watching.poll()
+    watching.save_and_poll("step_1.pkl", b"third")
     watching.path("step_1.pkl").write_bytes(b"fourth one")
     watching.poll()
     assert watching.content("step_1.pkl") == b"third"
 
 
 def test_a_name_without_a_number_is_copied_since_it_will_be_written_again(watching: Watching) -> None:
-    path = watching.save("last.pkl", b"first")
-    watching.poll()
+    path = watching.save_and_poll("last.pkl", b"first")
     path.write_bytes(b"half")
     watching.poll()
     assert watching.content("last.pkl") == b"first"
@@ -301,8 +283,7 @@ def test_a_program_that_failed_right_after_a_save_leaves_the_snapshot_before_it_
     watching: Watching,
 ) -> None:
     for step in range(1, 5):
-        watching.save(f"step_{step}.pkl")
-        watching.poll()
+        watching.save_and_poll(f"step_{step}.pkl")
     for step in range(5, 9):
         watching.path(f"step_{step}.pkl").write_bytes(b"half?")
         watching.watcher.final_poll(ended_well=False)
@@ -314,8 +295,7 @@ def test_a_program_that_failed_right_after_a_save_leaves_the_snapshot_before_it_
 @pytest.mark.parametrize("name", ["step\x1b[31m_1.pkl", "step\n1.pkl", "epoch-\u202e1/state", ".git/config"])
 def test_a_name_that_is_not_downloaded_is_left_out_and_reported(watching: Watching, name: str) -> None:
     watching.save(name)
-    watching.save("step_2.pkl")
-    watching.poll()
+    watching.save_and_poll("step_2.pkl")
     assert watching.content("step_2.pkl") == WEIGHTS
     reported = [text for text in watching.said if "a name that is not downloaded" in text]
     assert all(text.isprintable() for text in reported) and bool(reported) == (name != ".git/config")
@@ -336,8 +316,7 @@ def test_links_are_taken_as_links_and_what_lies_behind_them_is_not(
     assert "code/far not restored: a link out of the program's folders" in " ".join(after.said)
 
 
-def test_more_than_outputs_gb_is_not_stored_unless_the_job_names_checkpoints(tmp_path: Path) -> None:
-    watching = Watching(box=tmp_path / "box", pattern=None)
+def test_more_than_outputs_gb_is_not_stored_unless_the_job_names_checkpoints(watching: Watching) -> None:
     with watching.path("step_1.pkl").open("wb") as file:
         file.truncate(6 * 10**9)
     os.utime(watching.path("step_1.pkl"), (1.7e9, 1.7e9))
@@ -351,10 +330,8 @@ def test_more_than_outputs_gb_is_not_stored_unless_the_job_names_checkpoints(tmp
 
 def test_a_snapshot_of_more_than_snapshot_gb_is_not_stored(tmp_path: Path) -> None:
     watching = Watching(box=tmp_path / "box", pattern="*.pkl", max_gb=1e-6)
-    watching.save("step_1.pkl", bytes(900))
-    watching.poll()
-    watching.save("step_2.pkl", bytes(900))
-    watching.poll()
+    watching.save_and_poll("step_1.pkl", bytes(900))
+    watching.save_and_poll("step_2.pkl", bytes(900))
     assert watching.taken() == ["step-000001"]
     assert "a snapshot has at most 1e-06" in watching.said[-1]
 
@@ -364,8 +341,7 @@ def test_a_pattern_names_the_checkpoint_to_continue_from_and_leaves_old_ones_out
     for step in (10, 20, 30):
         watching.save(f"checkpoints/step_{step}.pkl", bytes(1000), age_s=100 - step)
     watching.save("checkpoints/latest", b"step_30.pkl")
-    watching.save("curve.csv")
-    watching.poll()
+    watching.save_and_poll("curve.csv")
     assert watching.taken() == ["step-000030"]
     after = watching.next_machine()
     assert after.restore() == "code/checkpoints/step_30.pkl"

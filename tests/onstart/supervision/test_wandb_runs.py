@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import Launched
+from tests.onstart.supervision.launches import Launched, Launcher
 from tests.trainer.telemetry.wandb_server import WandbServer
 from vastrun.contract import layout
 from vastrun.onstart.supervision.wandb_runs import runs_since
@@ -22,80 +22,62 @@ start = int(os.environ["VASTRUN_RESTART"])
 run = wandb.init(project="own")
 run.log({"loss": 1.0 + start})
 """
-Launch = Callable[..., Launched]
+Start = Callable[..., Launched]
 
 
 @pytest.fixture
-def launch(tmp_path: Path, wandb: WandbServer) -> Iterator[Launch]:
-    launched: list[Launched] = []
-
+def start(launch: Launcher, tmp_path: Path, wandb: WandbServer) -> Start:
     def start(program: str, *, env: dict[str, str] | None = None, **job: Any) -> Launched:
-        box = tmp_path / "box"
-        variables = {**wandb.environment, "WANDB_DIR": str(box / layout.RUN)}
-        job = {"ranks": 1, "start_s": 200, "stall_s": 200, "env": variables | (env or {}), **job}
-        launched.append(Launched(box, BEGINS + program, beating=False, **job))
-        return launched[-1]
+        variables = {**wandb.environment, "WANDB_DIR": str(tmp_path / "box-0" / layout.RUN)} | (env or {})
+        job = {"ranks": 1, "start_s": 200, "stall_s": 200, "env": variables, **job}
+        return launch(BEGINS + program, beating=False, **job)
 
-    yield start
-    for run in launched:
-        run.end()
+    return start
 
 
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.mark.parametrize(
-    ("program", "state"),
+    ("program", "env", "mode", "run_id", "state"),
     [
-        (KILLED, "failed"),
-        ("os._exit(0)", "finished"),
-        ("os._exit(3)", "failed"),
-        ("run.finish()", "finished"),
-        ("raise ValueError", "failed"),
+        (KILLED, {}, "online", RUN, "failed"),
+        (KILLED, {"WANDB_RUN_ID": "mine"}, "online", "mine", "failed"),
+        (KILLED, {"WANDB_MODE": "offline"}, "offline", RUN, "crashed"),
+        ("os._exit(0)", {}, "online", RUN, "finished"),
+        ("os._exit(3)", {}, "online", RUN, "failed"),
+        ("run.finish()", {}, "online", RUN, "finished"),
+        ("raise ValueError", {}, "online", RUN, "failed"),
     ],
 )
-def test_wandb_shows_the_programs_end(program: str, state: str, launch: Launch, wandb: WandbServer) -> None:
-    run = launch(program)
+def test_wandb_shows_the_programs_end_unless_its_run_is_offline(
+    program: str, env: dict[str, str], mode: str, run_id: str, state: str, start: Start, wandb: WandbServer
+) -> None:
+    run = start(program, env=env)
     outcome = run.outcome()
-    assert list(wandb.runs) == [RUN], run.log()
-    assert wandb.runs[RUN].state == state
+    on_server = {name: each.state for name, each in wandb.runs.items()}
+    assert on_server == ({run_id: state} if mode == "online" else {}), run.log()
     assert outcome.wandb is not None
-    assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "online", state)
+    assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (run_id, mode, state)
     assert json.loads((run.box / layout.WANDB).read_text())["state"] == state
 
 
-def test_a_run_without_its_proofs_has_failed_on_wandb_too(launch: Launch, wandb: WandbServer) -> None:
-    launch("run.finish()", success={"files": ["results/model.pt"]}).outcome()
+def test_a_run_without_its_proofs_has_failed_on_wandb_too(start: Start, wandb: WandbServer) -> None:
+    start("run.finish()", success={"files": ["results/model.pt"]}).outcome()
     assert wandb.runs[RUN].exit_codes == [0, 1]
 
 
-def test_a_program_that_was_started_again_has_one_run(launch: Launch, wandb: WandbServer) -> None:
-    outcome = launch(f"if start == 0: {KILLED}\n", restarts={"signal": 1}).outcome()
+def test_a_program_that_was_started_again_has_one_run(start: Start, wandb: WandbServer) -> None:
+    outcome = start(f"if start == 0: {KILLED}\n", restarts={"signal": 1}).outcome()
     assert [start.reason for start in outcome.starts] == ["signal", "finished"]
     assert list(wandb.runs) == [RUN]
     assert wandb.runs[RUN].state == "finished"
 
 
-def test_ranks_that_all_report_have_a_run_each(launch: Launch, wandb: WandbServer) -> None:
-    launch("run.finish()", ranks=2).outcome()
+def test_ranks_that_all_report_have_a_run_each(start: Start, wandb: WandbServer) -> None:
+    start("run.finish()", ranks=2).outcome()
     assert sorted(wandb.runs) == [RUN, f"{RUN}-rank1"]
     assert {run.state for run in wandb.runs.values()} == {"finished"}
-
-
-def test_the_programs_own_id_counts(launch: Launch, wandb: WandbServer) -> None:
-    outcome = launch(KILLED, env={"WANDB_RUN_ID": "mine"}).outcome()
-    assert list(wandb.runs) == ["mine"]
-    assert wandb.runs["mine"].state == "failed"
-    assert outcome.wandb is not None
-    assert outcome.wandb.id == "mine"
-
-
-def test_an_offline_run_is_left_as_it_is(launch: Launch, wandb: WandbServer) -> None:
-    run = launch(KILLED, env={"WANDB_MODE": "offline"})
-    outcome = run.outcome()
-    assert not wandb.runs
-    assert outcome.wandb is not None
-    assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "offline", "crashed")
 
 
 def test_what_a_program_calls_a_run_of_wandb_may_be_anything(tmp_path: Path) -> None:
