@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
@@ -26,7 +26,7 @@ from vastrun.contract.records import write_json
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
-RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
+RankFunction = Callable[[int, int, Path], float | None]
 """Function of a rank: (rank, ranks, shared folder); may return a figure."""
 
 
@@ -104,23 +104,16 @@ def all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path
 
     Raises RuntimeError for failed communication or a wrong sum.
     """
-    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
-    torch_dist.init_process_group(
-        backend,
-        store=torch_dist.FileStore(str(folder / "store"), ranks),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=limit_s),
-        **eager_init_options(device),
-    )
+    device, store = _device_of(rank, backend), torch_dist.FileStore(str(folder / "store"), ranks)
+    _init_process_group(backend, store, rank, ranks, device, limit_s)
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     report_ready(rank, folder)
     return measure_all_reduce(values, rank, ranks, times=5)
 
 
-def device_of(rank: int, *, gpus: int) -> torch.device:
-    """Return the device of a rank: its GPU when there are any, else the CPU. Raises DeviceError."""
-    if not gpus:
+def _device_of(rank: int, backend: str) -> torch.device:
+    """Return the device of a rank: its GPU for NCCL, else the CPU. Raises DeviceError."""
+    if backend != "nccl":
         return torch.device("cpu")
     seen = torch.cuda.device_count()
     if rank >= seen:
@@ -129,10 +122,15 @@ def device_of(rank: int, *, gpus: int) -> torch.device:
     return torch.device("cuda", rank)
 
 
-def eager_init_options(device: torch.device) -> dict[str, Any]:
-    """Return arguments of `init_process_group` that make NCCL connect eagerly, since torch 2.3."""
+def _init_process_group(
+    backend: str, store: torch_dist.Store, rank: int, ranks: int, device: torch.device, timeout_s: float
+) -> None:
+    """Connect the ranks; NCCL connects eagerly, since torch 2.3."""
     known = inspect.signature(torch_dist.init_process_group).parameters
-    return {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
+    eager: dict[str, Any] = {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
+    torch_dist.init_process_group(
+        backend, store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s), **eager
+    )
 
 
 def measure_all_reduce(values: torch.Tensor, rank: int, ranks: int, *, times: int) -> float | None:
@@ -179,8 +177,11 @@ def run_forked(
         if faults or not blamed:
             _wait(pids, faults, limit_s)
             blamed, why = set(pids), f"did not end within {limit_s:.0f} s"
-        killed = _kill_all(pids, why)
-        faults |= {rank: killed[rank] for rank in blamed}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        # A rank that is stuck in a driver cannot be killed, and is not waited for.
+        _wait(pids, {}, within_s=5.0)
+        faults |= {rank: f"{why}, and cannot be killed" if rank in pids else why for rank in blamed}
         figure = folder / "figure"
         return faults, float(figure.read_text()) if figure.exists() else None
 
@@ -232,15 +233,6 @@ def _wait(
         time.sleep(0.01)
 
 
-def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
-    """Kill the remaining ranks. A rank that is stuck in a driver cannot be killed, and is not waited for."""
-    faults = dict.fromkeys(running, why)
-    for pid in running.values():
-        os.kill(pid, signal.SIGKILL)
-    _wait(running, {}, within_s=5.0)
-    return faults | dict.fromkeys(running, f"{why}, and cannot be killed")
-
-
 def check_link(box: Path, min_mbps: float, backend: str) -> int:
     """Measure the rate between the nodes, by one rank of each. Returns the step's exit status."""
     job = Job.read(box)
@@ -267,7 +259,7 @@ def link_fault(faults: Mapping[int, str], mbps: float, min_mbps: float) -> str:
 
 def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
     """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
-    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    nodes, device = this_node.nodes, _device_of(0, backend)
     # At a port of its own: the supervisors and the ranks use the next two.
     store = torch_dist.TCPStore(
         this_node.host,
@@ -276,14 +268,8 @@ def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, 
         is_master=this_node.is_host,
         timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
     )
-    torch_dist.init_process_group(
-        backend,
-        store=torch_dist.PrefixStore("link", store),
-        rank=this_node.node,
-        world_size=nodes,
-        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
-        **eager_init_options(device),
-    )
+    prefixed = torch_dist.PrefixStore("link", store)
+    _init_process_group(backend, prefixed, this_node.node, nodes, device, _CONNECT_TIMEOUT_S)
     values = torch.empty(_LINK_MEGABYTES * 250_000, device=device)
     torch_dist.barrier()
     report_ready(0, folder)
