@@ -62,8 +62,7 @@ def inspect_machine(box: Path, *, gpus: int) -> Machine:
 
 def gpu_faults(*, gpus: int, torch: bool) -> list[str]:
     """Return what is wrong with the GPUs now, as `faults_of` does."""
-    machine = _with_gpus(Machine(cpu="", shm_mib=0, free_mib=0))
-    return [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
+    return _gpu_faults(_with_gpus(Machine(cpu="", shm_mib=0, free_mib=0)), gpus=gpus, torch=torch)
 
 
 def _with_gpus(machine: Machine) -> Machine:
@@ -96,7 +95,7 @@ def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
 
     `torch`: its program needs torch, as it is installed now.
     """
-    faults = [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
+    faults = _gpu_faults(machine, gpus=gpus, torch=torch)
     if machine.shm_mib < _SHM_MIB and gpus > 1:
         # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
         faults.append(_SHM_ADVICE)
@@ -119,7 +118,7 @@ def warnings(machine: Machine, *, gpus: int) -> list[str]:
     return [text for holds, text in checks if holds]
 
 
-def _gpu_faults(machine: Machine, gpus: int) -> list[str]:
+def _gpu_faults(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
     if machine.nvidia_smi_fault:
         fault = machine.nvidia_smi_fault
         return [f"the job needs {how_many(gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
@@ -133,18 +132,11 @@ def _gpu_faults(machine: Machine, gpus: int) -> list[str]:
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
         faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
-    return faults
-
-
-def _cuda_faults(machine: Machine, *, torch: bool) -> list[str]:
-    """Compare CUDA versions.
-
-    Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
-    """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
+    # Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
     if torch and driver and built_for and driver[0] < built_for[0]:
-        return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
-    return []
+        faults.append(f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}")
+    return faults
 
 
 def _write_speed(box: Path) -> float:
