@@ -14,7 +14,7 @@ from vastrun.contract.job import Job
 from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
 from vastrun.onstart.supervision.snapshots import Snapshots
 from vastrun.onstart.transfer import manifest
-from vastrun.onstart.transfer.manifest import LeftOut
+from vastrun.onstart.transfer.manifest import DownloadList, LeftOut
 
 
 class Program:
@@ -38,10 +38,16 @@ class Program:
         return path
 
     def downloaded(self) -> list[str]:
-        return [file.path for file in manifest.build_listing(self.box).files]
+        return paths_of(manifest.build_listing(self.box))
 
     def left_out(self) -> dict[str, LeftOut]:
-        return {each.path: each for each in manifest.build_listing(self.box).left_out}
+        return {each.path: each for each in manifest.build_listing(self.box).omitted()}
+
+
+def paths_of(listing: DownloadList) -> list[str]:
+    """The files to download, in the order in which the launcher reads them."""
+    written: Any = listing.to_json()
+    return [file["path"] for file in written["files"]]
 
 
 def _later_than(path: Path) -> None:
