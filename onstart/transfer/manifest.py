@@ -172,12 +172,9 @@ class DownloadList:
         """
         parts = path.relative_to(self.box).parts
         if not all(map(layout.should_download, parts)):
-            has_control = not all(part.isprintable() for part in parts)
-            return (
-                "its name has control characters"
-                if has_control
-                else "version control reads files of this name"
-            )
+            if all(part.isprintable() for part in parts):
+                return "version control reads files of this name"
+            return "its name has control characters"
         if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
             return f"its path has more than {_MAX_PATH_BYTES} bytes"
         if len(parts) > MAX_FOLDERS + 1:

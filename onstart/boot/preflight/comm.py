@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import signal
 import sys
@@ -138,22 +139,20 @@ def measure_all_reduce(values: torch.Tensor, rank: int, ranks: int, *, times: in
 
     None: there is no link. Raises RuntimeError for a wrong sum.
     """
-    best_s = min(_timed(values, rank) for _ in range(times))
+    best_s = math.inf
+    for _ in range(times):
+        values.fill_(rank + 1)
+        torch_dist.barrier()
+        began = time.perf_counter()
+        torch_dist.all_reduce(values)
+        if values.is_cuda:
+            torch.cuda.synchronize()
+        best_s = min(best_s, time.perf_counter() - began)
     expected = ranks * (ranks + 1) / 2
     if not bool((values == expected).all()):
         raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
     # A ring sends every byte 2 (n - 1) / n times.
     return values.nbytes / 1e9 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
-
-
-def _timed(values: torch.Tensor, rank: int) -> float:
-    values.fill_(rank + 1)
-    torch_dist.barrier()
-    begin = time.perf_counter()
-    torch_dist.all_reduce(values)
-    if values.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
 
 
 def run_forked(
