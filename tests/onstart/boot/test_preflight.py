@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.boxes import run_module, write_job
 from tests.ports import free_port
-from tests.programs import described, program_spec
+from tests.programs import program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
@@ -68,27 +68,15 @@ esac
 """As of the driver 550, shortened; its second GPU has a faulty row of memory."""
 
 
-def write_job(box: Path, **job: Any) -> None:
-    (box / layout.JOB).write_text(json.dumps(job_of(**{"command": None, **job})))
-
-
 def preflight(
     box: Path, *arguments: str, python: tuple[str, ...] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
+    """The step in a box, which gets the job of a training unless it has one; `python`: its options."""
     (box / "run").mkdir(parents=True, exist_ok=True)
     if not (box / layout.JOB).exists():
-        write_job(box, train={})
-    environment = os.environ | {
-        "VASTRUN_BOX": str(box),
-        "VASTRUN_SETUP": "0",
-        "VASTRUN_GPUS": "0",
-        "VASTRUN_RANKS": "2",
-        **variables,
-    }
-    command = [sys.executable, *python, "-m", "vastrun.onstart.boot.preflight", *arguments]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
-    )
+        write_job(box, command=None, train={})
+    environment = {"VASTRUN_SETUP": "0", "VASTRUN_GPUS": "0", "VASTRUN_RANKS": "2", **variables}
+    return run_module(box, "boot.preflight", *arguments, python=(sys.executable, *python), **environment)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +290,7 @@ def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
     tmp_path: Path, job: dict[str, Any], code: int
 ) -> None:
     built = torch_built_for(None, tmp_path)
-    write_job(tmp_path, **job)
+    write_job(tmp_path, **{"command": None, **job})
     finished = preflight(tmp_path, "comm", PYTHONPATH=built)
     assert finished.returncode == code
     said = finished.stdout + finished.stderr
@@ -312,20 +300,11 @@ def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
 def linked(folder: Path, min_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
     """How the step ends on each of two nodes, and what it says."""
     place = f"127.0.0.1:{free_port(2)}"
-    job = {
-        "run_id": "calm-heron-3f1a",
-        "ranks": 2,
-        "stall_s": 60,
-        "start_s": 60,
-        "nodes": nodes,
-        "command": ["x"],
-    }
     with ThreadPoolExecutor(2) as pool:
 
         def node(number: int) -> subprocess.CompletedProcess[str]:
             box = folder / str(number)
-            box.mkdir()
-            (box / layout.JOB).write_text(json.dumps(described(job)))
+            write_job(box, nodes=nodes, command=["x"])
             place_of = {"VASTRUN_NODE": str(number), "VASTRUN_RENDEZVOUS": place}
             return preflight(box, "link", VASTRUN_LINK_MBPS=min_mbps, **place_of)
 

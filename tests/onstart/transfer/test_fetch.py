@@ -2,17 +2,13 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.programs import described
-from tests.waiting import LONGEST_S
+from tests.onstart.boxes import run_module, write_job
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
 from vastrun.onstart.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError, step_of
@@ -42,18 +38,11 @@ class FetchingBox:
         self.folder = folder
         self.resume = folder / layout.RESUME
         self.resume.mkdir(parents=True)
-        job = described({"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60})
-        (folder / layout.JOB).write_text(json.dumps({**job, "pushed": pushed, "start_from": start_from}))
+        write_job(folder, pushed=pushed, start_from=start_from)
 
     def fetch(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "vastrun.onstart.transfer.fetch"],
-            env={**os.environ, "VASTRUN_BOX": str(self.folder)},
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_S,
-        )
+        done = run_module(self.folder, "transfer.fetch")
         assert done.stderr == ""
         return done.returncode, done.stdout
 
