@@ -1,6 +1,8 @@
 """Files to download, and what downloads them: the step of a boot, or one download without its pauses."""
 
 import hashlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.onstart.boxes import run_module, write_job
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.sources import DataFileError, HttpSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource, ObjectSource
 
 MEGABYTE = 1 << 20
 CONTENT = bytes(range(256)) * (4 * MEGABYTE // 256) + b"the end"
@@ -27,10 +29,17 @@ def described(url: str, content: bytes = CONTENT, **changes: Any) -> JobDataFile
     return JobDataFile(**{**fields, **changes})
 
 
-def download(file: JobDataFile, folder: Path, *, timeout_s: float = 60.0) -> str:
+def download(
+    file: JobDataFile,
+    folder: Path,
+    *,
+    source: HttpSource | ObjectSource | None = None,
+    sleep: Callable[[float], None] = lambda _seconds: None,
+    now: Callable[[], float] = time.monotonic,
+) -> str:
     """Download without its pauses; return the digest."""
-    source = HttpSource(file.url, timeout_s=timeout_s)
-    return FileDownload(file, source, folder / "part", sleep=lambda _seconds: None).run()
+    source = source or HttpSource(file.url)
+    return FileDownload(file, source, folder / "part", sleep=sleep, now=now).run()
 
 
 def failure(file: JobDataFile, folder: Path, **options: Any) -> tuple[str, str]:
