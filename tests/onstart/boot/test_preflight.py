@@ -52,7 +52,7 @@ GOOD = Machine(
     disk_mb_per_s=900,
 )
 NEEDS = {"gpus": 2, "torch": True}
-
+ROOT = str(Path(layout.__file__).parents[2])
 
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -212,43 +212,38 @@ def test_one_rank_without_a_gpu_has_nobody_to_talk_to(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout) == (0, "one rank: no communication to check\n")
 
 
-def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
-    built = torch_built_for(None, tmp_path)
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", PYTHONPATH=built)
-    assert (finished.returncode, finished.stdout) == (78, "")
-    assert finished.stderr == "torch is built for the CPU only: take an image with CUDA\n"
-
-
-def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Path) -> None:
-    built = torch_built_for(None, tmp_path)
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1", PYTHONPATH=built)
-    assert finished.returncode == 0
-    assert "unless set-up installs it; the communication of the ranks is not tested" in finished.stdout
+@pytest.mark.parametrize(
+    ("version", "gpus", "fault"),
+    [
+        ("2.13.0", "2", "torch is built for the CPU only: take an image with CUDA"),
+        ("2.4.1+cu121", "0", "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.4"),
+    ],
+)
+def test_another_torch_is_the_images_fault_unless_set_up_may_replace_it(
+    version: str, gpus: str, fault: str, tmp_path: Path
+) -> None:
+    variables = {"VASTRUN_GPUS": gpus, "PYTHONPATH": torch_built_for(None, tmp_path, version=version)}
+    refused = preflight(tmp_path, "comm", **variables)
+    assert (refused.returncode, refused.stdout, refused.stderr) == (78, "", f"{fault}\n")
+    passed = preflight(tmp_path, "comm", VASTRUN_SETUP="1", **variables)
+    told = f"{fault}, unless set-up installs it; the communication of the ranks is not tested\n"
+    assert (passed.returncode, passed.stdout, passed.stderr) == (0, told, "")
 
 
 def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
-    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=str(Path(layout.__file__).parents[2]))
-    assert (finished.returncode, finished.stderr) == (
-        78,
-        "torch is not installed: take an image that has it\n",
-    )
+    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=ROOT)
+    told = "torch is not installed: take an image that has it\n"
+    assert (finished.returncode, finished.stderr) == (78, told)
 
 
 def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Path) -> None:
     write_job(tmp_path, command=["x"])
     for check in ("comm", "link"):
-        finished = preflight(
-            tmp_path,
-            check,
-            python=("-S",),
-            PYTHONPATH=str(Path(layout.__file__).parents[2]),
-            VASTRUN_LINK_MBPS="10",
-        )
+        variables = {"PYTHONPATH": ROOT, "VASTRUN_LINK_MBPS": "10"}
+        finished = preflight(tmp_path, check, python=("-S",), **variables)
         assert (finished.returncode, finished.stderr) == (0, "")
-        assert re.fullmatch(
-            r"torch is not installed: the \w+ of the \w+ is not tested before your program runs\n",
-            finished.stdout,
-        )
+        told = r"torch is not installed: the \w+ of the \w+ is not tested before your program runs\n"
+        assert re.fullmatch(told, finished.stdout)
 
 
 @pytest.mark.parametrize(
@@ -269,20 +264,10 @@ def test_the_onboard_trainer_states_the_versions_that_it_works_with(
 
 
 def test_these_are_the_versions_that_its_package_asks_for() -> None:
-    project = tomllib.loads((Path(layout.__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["project"]
     needed = next(line for line in project["optional-dependencies"]["trainer"] if line.startswith("torch"))
     assert needed == "torch>={},<{}".format(*TORCH)
     assert project["requires-python"] == f">={PYTHON}"
-
-
-@pytest.mark.parametrize(("setup", "code"), [("0", 78), ("1", 0)])
-def test_another_torch_is_the_images_fault_before_anything_is_trained_or_after_the_set_up(
-    tmp_path: Path, setup: str, code: int
-) -> None:
-    built = torch_built_for(None, tmp_path, version="2.4.1+cu121")
-    finished = preflight(tmp_path, "comm", VASTRUN_SETUP=setup, PYTHONPATH=built)
-    assert finished.returncode == code
-    assert "`train:` needs torch 2.11" in finished.stdout + finished.stderr
 
 
 @pytest.mark.parametrize(("job", "code"), [({"command": ["x"]}, 0), ({"train": {}}, 78)])
