@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,7 +63,8 @@ def inspect_machine(box: Path, *, gpus: int) -> Machine:
 
 def gpu_faults(*, gpus: int, torch: bool) -> list[str]:
     """Return what is wrong with the GPUs now, as `faults_of` does."""
-    return _gpu_faults(_with_gpus(Machine(cpu="", shm_mib=0, free_mib=0)), gpus=gpus, torch=torch)
+    machine = _with_gpus(Machine(cpu="", shm_mib=0, free_mib=0))
+    return list(_gpu_faults(machine, gpus=gpus, torch=torch))
 
 
 def _with_gpus(machine: Machine) -> Machine:
@@ -73,21 +75,18 @@ def _with_gpus(machine: Machine) -> Machine:
     return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_cuda())
 
 
-def description(machine: Machine) -> list[str]:
+def description(machine: Machine) -> Iterator[str]:
     """Describe each part of the machine in a line."""
-    lines = [machine.cpu]
+    yield machine.cpu
     for gpu in machine.gpus:
         memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
-        lines.append(f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}")
+        yield f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}"
     if machine.driver_cuda:
         torch = f", torch is built for {dotted(machine.torch_cuda)}" if machine.torch_cuda else ""
-        lines.append(f"CUDA {dotted(machine.driver_cuda)} by the driver{torch}")
+        yield f"CUDA {dotted(machine.driver_cuda)} by the driver{torch}"
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
-    return [
-        *lines,
-        f"/dev/shm {machine.shm_mib} MiB",
-        f"disk {machine.free_mib} MiB free{speed}",
-    ]
+    yield f"/dev/shm {machine.shm_mib} MiB"
+    yield f"disk {machine.free_mib} MiB free{speed}"
 
 
 def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
@@ -95,7 +94,7 @@ def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
 
     `torch`: its program needs torch, as it is installed now.
     """
-    faults = _gpu_faults(machine, gpus=gpus, torch=torch)
+    faults = list(_gpu_faults(machine, gpus=gpus, torch=torch))
     if machine.shm_mib < _SHM_MIB and gpus > 1:
         # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
         faults.append(_SHM_ADVICE)
@@ -118,25 +117,23 @@ def warnings(machine: Machine, *, gpus: int) -> list[str]:
     return [text for holds, text in checks if holds]
 
 
-def _gpu_faults(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
+def _gpu_faults(machine: Machine, *, gpus: int, torch: bool) -> Iterator[str]:
+    needs = f"the job needs {how_many(gpus, 'GPU')}"
     if machine.nvidia_smi_fault:
-        fault = machine.nvidia_smi_fault
-        return [f"the job needs {how_many(gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
-    faults = []
-    if len(machine.gpus) < gpus:
-        faults.append(f"the job needs {how_many(gpus, 'GPU')}, this machine has {len(machine.gpus)}")
+        yield f"{needs}, but nvidia-smi does not work here: {machine.nvidia_smi_fault}"
+    elif len(machine.gpus) < gpus:
+        yield f"{needs}, this machine has {len(machine.gpus)}"
     for gpu in machine.gpus:
         checks = (
             (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
             (gpu.remap_pending, "faulty memory needs a reset"),
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
-        faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
+        yield from (f"GPU {gpu.index}: {text}" for bad, text in checks if bad)
     driver, built_for = machine.driver_cuda, machine.torch_cuda
     # Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
     if torch and driver and built_for and driver[0] < built_for[0]:
-        faults.append(f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}")
-    return faults
+        yield f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"
 
 
 def _write_speed(box: Path) -> float:
