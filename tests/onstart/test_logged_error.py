@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.onstart.logged_error import Raised, last_raised, parse_raised
+from vastrun.onstart.logged_error import Raised, last_raised
 
 BOOM = """\
 Traceback (most recent call last):
@@ -46,17 +46,21 @@ with more to say
     ],
     ids=["after the stack", "torch marks its lines", "the last of a chain", "a syntax error has no header"],
 )
-def test_the_exception_is_the_line_after_the_last_stack(text: str, exception: str, traceback: str) -> None:
-    assert parse_raised(text) == Raised(exception=exception, traceback=traceback)
-
-
-def test_a_traceback_that_breaks_off_is_no_exception() -> None:
-    assert parse_raised("Traceback (most recent call last):\n  File") is None
+def test_the_exception_is_the_line_after_the_last_stack(
+    text: str, exception: str, traceback: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(text)
+    assert last_raised(tmp_path / "log") == Raised(exception=exception, traceback=traceback)
 
 
 @pytest.mark.parametrize(
     ("content", "exception"),
-    [(b"An Error was expected\nbye\n", None), (b"\xff\xfe\n" + BOOM.encode() + b"\n", "ValueError: boom")],
+    [
+        (b"An Error was expected\nbye\n", None),
+        (b"Traceback (most recent call last):\n  File", None),
+        (b"\xff\xfe\n" + BOOM.encode() + b"\n", "ValueError: boom"),
+    ],
+    ids=["no exception", "a traceback that breaks off", "no text"],
 )
 def test_a_log_is_read_whatever_its_bytes(content: bytes, exception: str | None, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(content)
