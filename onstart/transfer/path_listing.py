@@ -47,9 +47,8 @@ def list_path(box: Path, job: Job, path: str | None) -> manifest.DownloadList:
         why = "no such file in the code folder or the outputs"
         listing.left_out[path] = manifest.LeftOut(path=printable(path)[:300], why=why)
         return listing
-    for file in (
-        sorted(found / name for name, _ in walk(found, box, job).files()) if found.is_dir() else [found]
-    ):
+    inside = sorted(found / name for name, _ in walk(found, box, job).files())
+    for file in inside if found.is_dir() else [found]:
         real = file.resolve()
         if any(real.is_relative_to(box / root) for root in _ROOTS) or (
             outputs is not None and outputs.wrote(file)

@@ -59,7 +59,7 @@ class Push:
         Return 0; 1 after a line on the failure.
         """
         try:
-            remote = RemoteCheckpoints.at(self.url)
+            remote = RemoteCheckpoints(self.url)
             latest = remote.latest()
             for name in self._missing(latest, _newest(self.folder)):
                 self._upload(remote, self.folder / name, former=latest)

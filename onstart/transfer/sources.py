@@ -170,10 +170,9 @@ class _SafeRedirects(HTTPRedirectHandler):
                 f"{before.hostname} redirects from {before.scheme} to {after.scheme}, which is not followed",
             )
         following = Request(after.geturl().replace(" ", "%20"), headers=dict(req.headers))
-        if (after.scheme, after.netloc) == (before.scheme, before.netloc):
-            for name, value in req.unredirected_hdrs.items():
-                if name == _AUTHORIZATION:
-                    following.add_unredirected_header(name, value)
+        token = req.unredirected_hdrs.get(_AUTHORIZATION)
+        if token is not None and (after.scheme, after.netloc) == (before.scheme, before.netloc):
+            following.add_unredirected_header(_AUTHORIZATION, token)
         return following
 
     http_error_308 = HTTPRedirectHandler.http_error_302  # since Python 3.11

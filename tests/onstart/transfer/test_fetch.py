@@ -162,7 +162,7 @@ def test_a_number_that_python_does_not_read_is_no_step() -> None:
 def test_a_file_is_given_up_at_its_listed_size(tmp_path: Path) -> None:
     there = save(tmp_path / "there", 40)
     without_an_end("state.pt")(there)
-    remote = RemoteCheckpoints.at(f"file://{tmp_path / 'there'}")
+    remote = RemoteCheckpoints(f"file://{tmp_path / 'there'}")
     with pytest.raises(TooLargeError, match="is larger than 16 bytes"):
         remote.fetch("step-000040/state.pt", tmp_path / "part", 16)
     assert (tmp_path / "part").stat().st_size == 0

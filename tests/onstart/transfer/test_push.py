@@ -169,7 +169,7 @@ def test_new_checkpoints_are_pushed_while_the_training_goes_on(box: PushingBox, 
 
 
 def eventually_latest(there: Path, step: int) -> None:
-    pushed = RemoteCheckpoints.at(f"file://{there}/{RUN_ID}")
+    pushed = RemoteCheckpoints(f"file://{there}/{RUN_ID}")
     eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
 
 
