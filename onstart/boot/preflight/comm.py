@@ -194,22 +194,19 @@ def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str]
     sys.stdout.flush()  # each fork would write the buffered output again
     pid = os.fork()
     if pid == 0:
-        exit_code = 1
         try:
             os.environ.update(env)
             figure = work(rank, ranks, folder)
             if rank == 0 and figure is not None:
                 (folder / "figure").write_text(str(figure))
-            exit_code = 0
         finally:
-            if error := sys.exc_info()[1]:
-                print(
-                    f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
-                    file=sys.stderr,
-                )
+            error = sys.exc_info()[1]
+            if error is not None:
+                text = "".join(traceback.format_exception_only(error)).strip()
+                print(f"rank {rank}: {text}", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(exit_code)
+            os._exit(0 if error is None else 1)
     return pid
 
 
