@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract.errors import how_many
 from vastrun.contract.program import ProgramSpec
@@ -72,7 +71,7 @@ def _with_gpus(machine: Machine) -> Machine:
         gpus = read_gpus()
     except NvidiaSmiError as error:
         return replace(machine, nvidia_smi_fault=str(error))
-    return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_cuda())
+    return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_version("cuda"))
 
 
 def description(machine: Machine) -> Iterator[str]:
@@ -151,7 +150,7 @@ def torch_fault(*, gpus: int) -> str:
     """Return why the installed torch cannot train on this number of GPUs; empty if it can."""
     if find_spec("torch") is None:
         return "torch is not installed: take an image that has it"
-    if gpus and torch_cuda() is None:
+    if gpus and torch_version("cuda") is None:
         return "torch is built for the CPU only: take an image with CUDA"
     return ""
 
@@ -184,25 +183,16 @@ def skip_reason() -> str:
     return ""
 
 
-def torch_cuda() -> Version | None:
-    """Return the CUDA version of torch's build."""
-    return _version(_of_build().get("cuda"))
-
-
-def torch_version() -> Version | None:
-    """Return the version of torch; None: not installed, or unknown."""
-    return _version(_of_build().get("__version__"))
+def torch_version(of: str = "__version__") -> Version | None:
+    """Return the version of torch, or that of the `cuda` of its build; None: not installed, or unknown."""
+    found = find_spec("torch")
+    path = Path(found.origin).with_name("version.py") if found and found.origin else None
+    return _version(runpy.run_path(str(path)).get(of)) if path and path.exists() else None
 
 
 def dotted(version: Version) -> str:
     """Format a version: 2.13."""
     return f"{version[0]}.{version[1]}"
-
-
-def _of_build() -> dict[str, Any]:
-    found = find_spec("torch")
-    path = Path(found.origin).with_name("version.py") if found and found.origin else None
-    return runpy.run_path(str(path)) if path and path.exists() else {}
 
 
 def _version(text: str | None) -> Version | None:
