@@ -48,11 +48,10 @@ class LeftOut:
     """True when the job names it as an output, or the program wrote it to the folder for outputs."""
 
 
-def main() -> int:
-    """Write `run/manifest.json` and return 0."""
+def main() -> None:
+    """Write `run/manifest.json`."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     write_json(box / layout.MANIFEST, build_listing(box).to_json())
-    return 0
 
 
 def build_listing(
@@ -254,4 +253,4 @@ def _large_snapshots(box: Path, files: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

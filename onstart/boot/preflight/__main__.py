@@ -39,8 +39,7 @@ def _check_machine(box: Path) -> int:
     gpus = int(os.environ["VASTRUN_GPUS"])
     torch = Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0"
     found = machine.inspect_machine(box, gpus=gpus)
-    for line in machine.description(found):
-        print(line)
+    print(*machine.description(found), sep="\n")
     if not gpus:
         print("no GPU: the job trains on the CPU")
     for line in machine.warnings(found, gpus=gpus):
