@@ -192,22 +192,21 @@ def report_ready(rank: int, folder: Path) -> None:
 
 def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
     sys.stdout.flush()  # each fork would write the buffered output again
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.environ.update(env)
-            figure = work(rank, ranks, folder)
-            if rank == 0 and figure is not None:
-                (folder / "figure").write_text(str(figure))
-        finally:
-            error = sys.exc_info()[1]
-            if error is not None:
-                text = "".join(traceback.format_exception_only(error)).strip()
-                print(f"rank {rank}: {text}", file=sys.stderr)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0 if error is None else 1)
-    return pid
+    if pid := os.fork():
+        return pid
+    try:
+        os.environ.update(env)
+        figure = work(rank, ranks, folder)
+        if rank == 0 and figure is not None:
+            (folder / "figure").write_text(str(figure))
+    finally:
+        error = sys.exc_info()[1]
+        if error is not None:
+            text = "".join(traceback.format_exception_only(error)).strip()
+            print(f"rank {rank}: {text}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if error is None else 1)
 
 
 def _wait(
