@@ -21,8 +21,6 @@ from vastrun.contract.job import Job
 from vastrun.onstart.transfer.download import FileDownload, hash_into
 from vastrun.onstart.transfer.sources import DataFileError, HttpSource, ObjectSource, disk_error
 
-_HUB_TOKEN = "HF_TOKEN"
-
 
 def main() -> int:
     """Download all files. Return 0, or the exit code that tells who is to blame."""
@@ -60,8 +58,8 @@ def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | Obj
     scheme = file.url.partition("://")[0]
     if scheme == "hf":
         address = hub_address(file.url, environ.get("HF_ENDPOINT") or HUB_ENDPOINT)
-        advice = f"; a private file needs secrets: [{_HUB_TOKEN}] in the job file"
-        return HttpSource(address, token=environ.get(_HUB_TOKEN, ""), advice=advice)
+        advice = "; a private file needs secrets: [HF_TOKEN] in the job file"
+        return HttpSource(address, token=environ.get("HF_TOKEN", ""), advice=advice)
     return HttpSource(file.url) if scheme in ("http", "https") else ObjectSource(file.url)
 
 

@@ -96,10 +96,8 @@ def test_a_private_hub_file_without_a_token_says_what_to_do(server: FileServer, 
     file = described("hf://datasets/owner/name/file.bin")
     code, lines = step(tmp_path, [as_json(file)], HF_ENDPOINT=endpoint, HF_TOKEN="")
     assert code == EXIT_OF_BLAME["job"]
-    assert lines[-1] == (
-        "set/file.bin: 127.0.0.1 refuses access (HTTP 401); a private file needs secrets: [HF_TOKEN] "
-        "in the job file"
-    )
+    advice = "a private file needs secrets: [HF_TOKEN] in the job file"
+    assert lines[-1] == f"set/file.bin: 127.0.0.1 refuses access (HTTP 401); {advice}"
 
 
 def test_a_file_comes_from_a_bucket_and_is_continued(bucket: Any, tmp_path: Path) -> None:
