@@ -70,9 +70,13 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
         work = partial(all_reduce, backend, START_S + limit_s)
         trial = try_settings(work, ranks, env, limit_s, min_gb_per_s=_MIN_GB_PER_S[backend])
         trials.append(trial)
-        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        chosen = "".join(f" {variable}={value}" for variable, value in env.items())
+        how = f"{name}{f' with{chosen}' if chosen else ''}"
         if trial.fault is None:
+            rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
+            print(f"{how} {MEGABYTES[backend]} MB: {rate}, sum correct")
             break
+        print(f"{how}: {trial.fault}", file=sys.stderr)
     # Also when no settings work: the record has the fault of each.
     env = {} if trials[-1].fault else trials[-1].env
     tried = [asdict(trial) for trial in trials]
@@ -89,15 +93,6 @@ def try_settings(
     if fault is None and figure is not None and figure < min_gb_per_s:
         fault = f"only {figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
     return CommTrial(env=env, fault=fault, gb_per_s=figure)
-
-
-def _line(name: str, trial: CommTrial, megabytes: int) -> str:
-    chosen = "".join(f" {variable}={value}" for variable, value in trial.env.items())
-    how = f"{name}{f' with{chosen}' if chosen else ''}"
-    if trial.fault:
-        return f"{how}: {trial.fault}"
-    rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
-    return f"{how} {megabytes} MB: {rate}, sum correct"
 
 
 def all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
