@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -51,8 +51,10 @@ def main() -> int:
 
 def _torch() -> str:
     """Return the version of torch in this Python; empty when it has none."""
-    # The version is None where its record is damaged.
-    return next((found.version or "" for found in distributions(name="torch")), "")
+    try:
+        return version("torch") or ""  # None where its record is damaged
+    except PackageNotFoundError:
+        return ""
 
 
 def _keeping(torch: str, box: Path) -> dict[str, str]:
