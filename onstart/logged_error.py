@@ -34,8 +34,20 @@ class Raised:
 
 
 def last_raised(log: Path) -> Raised | None:
-    """Return the last exception in a program's log; None when there is none."""
-    return parse_raised(_end_of(log))
+    """Return the last exception in a program's log; of a chain, the exception that was raised last.
+
+    None when there is none.
+    """
+    lines = _RANK_PREFIX.sub("", _end_of(log)).split("\n")
+    headers = [number for number, line in enumerate(lines) if line == _HEADER]
+    if not headers:
+        bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
+        return Raised(exception=bare, traceback=bare) if bare else None
+    start = headers[-1]
+    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
+    if end is None:
+        return None
+    return Raised(exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1]))
 
 
 def count_tracebacks(log: Path) -> int:
@@ -52,17 +64,3 @@ def last_abort(log: Path) -> Raised | None:
 
 def _end_of(log: Path) -> str:
     return read_end(log, 1 << 16).decode("utf-8", errors="replace")
-
-
-def parse_raised(text: str) -> Raised | None:
-    """Return the last exception in a text; of a chain, the exception that was raised last."""
-    lines = _RANK_PREFIX.sub("", text).split("\n")
-    headers = [number for number, line in enumerate(lines) if line == _HEADER]
-    if not headers:
-        bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
-        return Raised(exception=bare, traceback=bare) if bare else None
-    start = headers[-1]
-    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
-    if end is None:
-        return None
-    return Raised(exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1]))

@@ -62,7 +62,11 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     if not node.isdecimal() or int(node) >= nodes:
         raise ValueError(f"VASTRUN_NODE: expected a number from 0 to {nodes - 1}, got {node!r}")
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
-    address = own_address(host, port)
+    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    # Connecting a UDP socket sends nothing: the kernel only looks up the route.
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)
+        address = str(probe.getsockname()[0])
     return ThisNode(
         node=int(node), nodes=nodes, host=host, port=port, address=address, interface=interface_of(address)
     )
@@ -112,15 +116,6 @@ def _endpoint(text: str) -> tuple[str, int]:
         if parts.hostname and parts.port and parts.port < (1 << 16) - 2:
             return parts.hostname, parts.port
     raise ValueError(f"VASTRUN_RENDEZVOUS: expected HOST:PORT of the first node, got {text!r}")
-
-
-def own_address(host: str, port: int) -> str:
-    """Return this machine's address from which packets to `host` would be sent. Raises OSError."""
-    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    # Connecting a UDP socket sends nothing: the kernel only looks up the route.
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(target)
-        return str(probe.getsockname()[0])
 
 
 def interface_of(address: str) -> str | None:

@@ -13,7 +13,6 @@ from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.bundle import checkout
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import (
     OutgoingFile,
@@ -297,14 +296,10 @@ def ignored_data(spec: JobSpec) -> list[str]:
     """
     if spec.code is None or spec.command is None:
         return []
-    sent = checkout.data_in_code(spec)
+    sent = data_in_code(spec)
     try:
-        tree = checkout.code_tree(spec)
-        ignored = [
-            path
-            for path in checkout.ignored_by_git(tree)
-            if not any(checkout.is_below(path, one) for one in sent)
-        ]
+        tree = code_tree(spec)
+        ignored = [path for path in ignored_by_git(tree) if not any(is_below(path, one) for one in sent)]
     except (UsageError, OSError):
         return []
     candidates = [path for path in ignored if not _is_output(path, spec)]
@@ -338,13 +333,13 @@ def _is_output(path: str, spec: JobSpec) -> bool:
     return is_named or PurePosixPath(path).name.startswith(".")
 
 
-def _texts(tree: checkout.Worktree, spec: JobSpec) -> Iterator[bytes]:
+def _texts(tree: Worktree, spec: JobSpec) -> Iterator[bytes]:
     yield " ".join(spec.command or ()).encode(errors="replace")
     left = _MAX_SEARCHED_BYTES
     for path in map(Path, tree.paths):
         if path.suffix not in _CODE:
             continue
-        content = checkout.code_of(tree.root / path)
+        content = code_of(tree.root / path)
         left -= len(content)
         if left < 0:
             return

@@ -17,8 +17,8 @@ from vastrun.launcher.commands.queries import RunRow, diary_of, lease_end, row_o
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.job_shape import StageCost, stage_costs
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, SLOW_MACHINE, idle_gpus_text
-from vastrun.launcher.decisions.stages import StageCost, stage_costs
 from vastrun.launcher.gate.manifest import INCOMING
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger

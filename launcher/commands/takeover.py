@@ -14,9 +14,9 @@ from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import POOL, member_folder
 from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.job_shape import stage_name
 from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger, Provider

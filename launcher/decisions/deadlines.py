@@ -13,8 +13,8 @@ from vastrun.launcher.core import Cause, Event, Offer, Phase, Run, bills
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.market import UNMEASURED
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.comparison import steps_of
 from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.policy import START_S, deadline_of
 
 if TYPE_CHECKING:

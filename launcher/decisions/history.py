@@ -19,7 +19,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.comparison import JobShape, shape_of, shape_prefilter
+from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefilter
 from vastrun.launcher.decisions.workload import EFFICIENCY
 
 HALF_LIFE_S = 7 * 86400.0

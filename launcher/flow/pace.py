@@ -9,8 +9,8 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text, speed_history_of
+from vastrun.launcher.decisions.job_shape import span_at
 from vastrun.launcher.decisions.slow_training import SLOW_MACHINE, slow_machine_text
-from vastrun.launcher.decisions.stages import span_at
 from vastrun.launcher.flow.context import RunContext
 
 MIN_SEEN_S = 20.0

@@ -13,9 +13,8 @@ from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
-from vastrun.launcher.decisions.comparison import shape_of, steps_of
+from vastrun.launcher.decisions.job_shape import shape_of, stage_text, steps_of
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, idle_gpus_text, waits_text
-from vastrun.launcher.decisions.stages import stage_text
 from vastrun.launcher.flow.pace import Pace, stages_left
 
 if TYPE_CHECKING:

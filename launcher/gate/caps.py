@@ -7,15 +7,16 @@ tests/launcher/gate/test_caps.py bounds the memory that each may cost.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from vastrun.contract import layout
 from vastrun.launcher.core import boxes
 from vastrun.launcher.core.errors import BoxError
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from requests import Response, Session
 
 

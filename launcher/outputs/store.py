@@ -24,7 +24,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import CheckpointCopy, CollectResult, LeftOutFiles, PullResult, Run
 from vastrun.launcher.core.errors import BoxError, SliceOverError, StorageError
-from vastrun.launcher.decisions.stages import stage_end_steps
+from vastrun.launcher.decisions.job_shape import stage_end_steps
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES, ExchangeBudget

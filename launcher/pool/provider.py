@@ -11,9 +11,9 @@ from vastrun.contract.errors import how_many
 from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of
-from vastrun.launcher.decisions.comparison import steps_of
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.pool.held_machines import (
     POOL,
     HeldMachineRow,

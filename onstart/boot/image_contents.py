@@ -11,7 +11,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,7 +27,7 @@ def contents() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         **_torch_versions(),
-        "vastrun": _version("vastrun"),
+        "vastrun": next((found.version for found in distributions(name="vastrun")), None),
         "missing": [name for name in TOOLS if shutil.which(name, path=_PATH) is None]
         + [name for name in MODULES if find_spec(name) is None],
     }
@@ -52,13 +52,6 @@ def differences(found: dict[str, Any], expected: Sequence[str]) -> list[str]:
         for name, _, value in pairs
         if value and (found.get(name) or "").partition("+")[0] != value
     ]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

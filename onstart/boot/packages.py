@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +42,14 @@ def main() -> int:
         print(f"the image lacks {', '.join(lacking)}, and pip to install them", file=sys.stderr)
         return EXIT_UNFIT_IMAGE
     print(f"the image lacks {', '.join(lacking)}: installing", flush=True)
-    return install(lacking.values())
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("\n".join(lacking.values()))
+        file.flush()
+        # Installed packages are not changed.
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        # A Linux distribution may forbid pip to change its Python (PEP 668); this container is dedicated.
+        env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+        return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
 
 
 def entries(text: str) -> dict[str, str]:
@@ -56,17 +62,6 @@ def entries(text: str) -> dict[str, str]:
 def missing(pinned: dict[str, str]) -> dict[str, str]:
     """Return the packages of which this Python has no version."""
     return {name: block for name, block in pinned.items() if not any(distributions(name=name))}
-
-
-def install(blocks: Iterable[str]) -> int:
-    """Install these packages. Return pip's exit status. Installed packages are not changed."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("\n".join(blocks))
-        file.flush()
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        # A Linux distribution may forbid pip to change its Python (PEP 668); this container is dedicated.
-        env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-        return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def main() -> int:
     keeping = _keeping(torch, box)
     for command in job.setup:
         print(hide_in_command(f"$ {command}"), flush=True)
-        code = _run(command, box, keeping)
+        code = _run(command, box, f"torch=={torch}", keeping)
         if code != 0:
             print(hide_in_command(f"set-up failed with exit code {code}: {command}"))
             return 1
@@ -71,13 +71,16 @@ def _keeping(torch: str, box: Path) -> dict[str, str]:
     return {**dict.fromkeys(names, str(file)), "PIP_LOG": str(box / _PIP_LOG)}
 
 
-def _run(command: str, box: Path, keeping: Mapping[str, str]) -> int:
-    """Return the exit status of a command with these variables, or without them if it failed by them."""
+def _run(command: str, box: Path, kept: str, keeping: Mapping[str, str]) -> int:
+    """Return the exit status of a command with these variables, or without them if it failed by them.
+
+    `kept`: the requirement that they state.
+    """
     if not keeping or (_TORCH.search(command) and _ANOTHER.search(command)):
         return _shell(command, box, {})
     code = _shell(command, box, keeping)
-    if code != 0 and (_UV.search(command) or _is_blamed(box)):
-        print(f"it failed while {_requirement(box)} was kept: trying again with any torch", flush=True)
+    if code != 0 and (_UV.search(command) or _is_blamed(box, kept)):
+        print(f"it failed while {kept} was kept: trying again with any torch", flush=True)
         code = _shell(command, box, {})
     (box / _PIP_LOG).unlink(missing_ok=True)
     return code
@@ -94,20 +97,14 @@ def _shell(command: str, box: Path, variables: Mapping[str, str]) -> int:
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
-def _is_blamed(box: Path) -> bool:
+def _is_blamed(box: Path, kept: str) -> bool:
     """Tell whether pip's log says that nothing goes with the constraint."""
-    reasons = [
-        f"{text} {_requirement(box)}" for text in ("(constraint)", "No matching distribution found for")
-    ]
+    reasons = [f"{text} {kept}" for text in ("(constraint)", "No matching distribution found for")]
     try:
         with (box / _PIP_LOG).open(encoding="utf-8", errors="replace") as log:
             return any(reason in line for line in log for reason in reasons)
     except OSError:  # no pip was run
         return False
-
-
-def _requirement(box: Path) -> str:
-    return (box / _CONSTRAINT).read_text(encoding="utf-8").strip()
 
 
 if __name__ == "__main__":

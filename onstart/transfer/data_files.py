@@ -1,8 +1,8 @@
 """Data files: download what the job's `data:` names to the data folder, before the ranks start.
 
-Standard library only. `python -m vastrun.onstart.transfer.data_files` is a step of a run. A file that is
-there already, in the folder of a rehearsal, is compared and kept. On a held machine the files come from its
-cache (data_cache.py).
+Standard library only. `python -m vastrun.onstart.transfer.data_files` is a step of a run, whose output is
+unbuffered. A file that is there already, in the folder of a rehearsal, is compared and kept. On a held
+machine the files come from its cache (data_cache.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from vastrun.contract import layout
 from vastrun.contract.data_cache import DataCache, megabytes, new_hash
 from vastrun.contract.data_files import EXIT_OF_BLAME, HUB_ENDPOINT, JobDataFile, hub_address, path_fault
 from vastrun.contract.job import Job
-from vastrun.onstart.transfer.download import FileDownload, hash_into, say
+from vastrun.onstart.transfer.download import FileDownload, hash_into
 from vastrun.onstart.transfer.sources import DataFileError, HttpSource, ObjectSource, disk_error
-
-_HUB_TOKEN = "HF_TOKEN"
 
 
 def main() -> int:
@@ -34,7 +32,7 @@ def main() -> int:
         for file in Job.read(box).data:
             provide(file, folder, cache, os.environ)
     except DataFileError as error:
-        say(str(error))
+        print(error)
         return EXIT_OF_BLAME[error.blame]
     return 0
 
@@ -47,10 +45,8 @@ def provide(file: JobDataFile, folder: Path, cache: DataCache | None, environ: M
     part = target.with_name(f".{target.name}.part")
     source = source_of(file, environ)
     try:
-        if cache is not None and _through_cache(file, source, part, cache):
-            part.replace(target)
-            return
-        _download(file, source, part)
+        if cache is None or not _through_cache(file, source, part, cache):
+            _download(file, source, part)
         part.replace(target)
     except OSError as error:
         located = disk_error(error)
@@ -62,8 +58,8 @@ def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | Obj
     scheme = file.url.partition("://")[0]
     if scheme == "hf":
         address = hub_address(file.url, environ.get("HF_ENDPOINT") or HUB_ENDPOINT)
-        advice = f"; a private file needs secrets: [{_HUB_TOKEN}] in the job file"
-        return HttpSource(address, token=environ.get(_HUB_TOKEN, ""), advice=advice)
+        advice = "; a private file needs secrets: [HF_TOKEN] in the job file"
+        return HttpSource(address, token=environ.get("HF_TOKEN", ""), advice=advice)
     return HttpSource(file.url) if scheme in ("http", "https") else ObjectSource(file.url)
 
 
@@ -97,9 +93,9 @@ def _is_there(file: JobDataFile, target: Path) -> bool:
             hash_into(total, target)
         is_same = total.hexdigest() == file.checksum[1]
     if is_same:
-        say(f"{file.path}: already there, {megabytes(size)}; {how} matches")
+        print(f"{file.path}: already there, {megabytes(size)}; {how} matches")
     else:
-        say(f"{file.path}: another file of this name is there; it is replaced")
+        print(f"{file.path}: another file of this name is there; it is replaced")
         target.unlink()
     return is_same
 
@@ -118,10 +114,10 @@ def _through_cache(
         if cached.exists:
             cache.make_room(size)
             if cached.copy(part):
-                say(f"{file.path}: copied from this machine's cache, {megabytes(part.stat().st_size)}")
+                print(f"{file.path}: copied from this machine's cache, {megabytes(part.stat().st_size)}")
                 return True
         if not cache.make_room(2 * size - cached.downloaded):
-            say(f"{file.path}: the disk has no room for a copy in this machine's cache")
+            print(f"{file.path}: the disk has no room for a copy in this machine's cache")
             cached.part.unlink(missing_ok=True)
             return False
         cached.keep(_download(file, source, cached.part, " to this machine's cache"))
@@ -131,15 +127,15 @@ def _through_cache(
 def _download(file: JobDataFile, source: HttpSource | ObjectSource, part: Path, where: str = "") -> str:
     """Download a file to `part` and return its digest. Raises DataFileError, OSError."""
     began_at = time.monotonic()
-    say(f"{file.path}: downloading from {source.server}{where}")
+    print(f"{file.path}: downloading from {source.server}{where}")
     digest, size = FileDownload(file, source, part).run(), part.stat().st_size
     seconds = time.monotonic() - began_at
     speed = megabytes(size / max(seconds, 0.001))
     ended = f"{file.path}: {megabytes(size)} in {seconds:.0f} s ({speed}/s)"
     if file.checksum is None:
-        say(f"{ended}; not compared: the job file has no checksum (sha256: {digest})")
+        print(f"{ended}; not compared: the job file has no checksum (sha256: {digest})")
     else:
-        say(f"{ended}; {file.checksum[0]} matches")
+        print(f"{ended}; {file.checksum[0]} matches")
     return digest
 
 

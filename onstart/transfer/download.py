@@ -77,7 +77,7 @@ class FileDownload:
                     f"file says {expected[1]}: the file there has changed, or the job file is wrong",
                 )
             # The parts may be of two versions.
-            say(f"{self._file.path}: its parts do not match the checksum; it is downloaded again")
+            print(f"{self._file.path}: its parts do not match the checksum; it is downloaded again")
             continued = False
         raise DataFileError("server", f"{self._file.path}: its parts do not match the checksum")
 
@@ -101,7 +101,7 @@ class FileDownload:
                     raise DataFileError(error.blame, f"{self._file.path}: {error}, {times}") from error
                 pause_s = min(2.0 ** (failures - 1), _MAX_PAUSE_S) if error.wait_s is None else error.wait_s
                 at = megabytes(self._part.size)
-                say(f"{self._file.path}: {error}; continuing at {at} in {pause_s:.0f} s")
+                print(f"{self._file.path}: {error}; continuing at {at} in {pause_s:.0f} s")
                 self._sleep(pause_s)
             except DataFileError as error:
                 raise DataFileError(error.blame, f"{self._file.path}: {error}") from error
@@ -137,7 +137,7 @@ class FileDownload:
             if now - reported_at >= _REPORT_INTERVAL_S:
                 reported_at = now
                 speed = (self._part.size - began_size) / (now - began_at)
-                say(f"{self._file.path}: {megabytes(self._part.size)}, {megabytes(speed)}/s")
+                print(f"{self._file.path}: {megabytes(self._part.size)}, {megabytes(speed)}/s")
             if now - window_at >= _SLOW_WINDOW_S:
                 if self._part.size - window_size < _MIN_BYTES_PER_S * (now - window_at):
                     raise InterruptedDownload("server", f"{self._source.server} sends too slowly")
@@ -221,11 +221,6 @@ def hash_into(total: Any, path: Path) -> int:
             total.update(chunk)
             size += len(chunk)
     return size
-
-
-def say(text: str) -> None:
-    """Print a line of the log at once."""
-    print(text, flush=True)
 
 
 def _limit_text(file: JobDataFile) -> str:

@@ -46,7 +46,7 @@ def fetch_newest(url: str, target: Path) -> bool:
     return False.
     """
     try:
-        remote = remote_checkpoints.RemoteCheckpoints.at(url)
+        remote = remote_checkpoints.RemoteCheckpoints(url)
         min_step = -1 if _is_of_later_run(url, target) else newest_step(target)
         newer = [name for name in remote.checkpoints() if remote_checkpoints.step_of(name) > min_step]
         # The newest first: if it is damaged or incomplete, the next older one is tried.

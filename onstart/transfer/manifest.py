@@ -48,35 +48,16 @@ class LeftOut:
     """True when the job names it as an output, or the program wrote it to the folder for outputs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DownloadList:
-    """The files to download, and the omitted ones."""
-
-    files: tuple[FileChecksum, ...]
-    left_out: tuple[LeftOut, ...]
-    """Omitted files: first those that look like weights, then the largest."""
-
-    def to_json(self) -> dict[str, object]:
-        """Return the content of `run/manifest.json`."""
-        return {
-            "files": [asdict(file) for file in self.files],
-            "left_out": [asdict(each) for each in self.left_out[:_MAX_LEFT_OUT]],
-            "left_out_count": len(self.left_out),
-            "left_out_bytes": sum(each.size for each in self.left_out),
-        }
-
-
-def main() -> int:
-    """Write `run/manifest.json` and return 0."""
+def main() -> None:
+    """Write `run/manifest.json`."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
     write_json(box / layout.MANIFEST, build_listing(box).to_json())
-    return 0
 
 
 def build_listing(
     box: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES, with_sums: bool = True
 ) -> DownloadList:
-    """Return all complete files under `run/` and the job's outputs, each once; the user's files come last.
+    """List all complete files under `run/` and the job's outputs, each once; the user's files come last.
 
     Files beyond the limits of a manifest are omitted, the last ones first. `with_sums`: False skips the
     checksums, for a caller that needs only the omitted files.
@@ -87,20 +68,20 @@ def build_listing(
     outputs = None if job is None else ProgramOutputs.of(box, job)
     excluded = frozenset((*_excluded_paths(box, job), *_large_snapshots(box, max_files // 2)))
     named = frozenset(_named_outputs(box, job, excluded))
-    listing = ListBuilder(box=box, named=named, outputs=outputs, bytes_left=max_bytes, max_files=max_files)
+    listing = DownloadList(box=box, named=named, outputs=outputs, bytes_left=max_bytes, max_files=max_files)
     listing.with_sums = with_sums
     of_run = (path for path in _files_of_run(box) if excluded.isdisjoint(lineage(path)))
     for path in sorted({*of_run, *named}, key=lambda path: (listing.is_output(path), path)):
         if path in named or outputs is None or not outputs.is_elsewhere(path):
             listing.add(path)
     if job is not None and outputs is not None:
-        listing.add_program_outputs(outputs, excluded)
-    return listing.done()
+        listing.add_program_outputs(outputs, job, excluded)
+    return listing
 
 
 @dataclass(kw_only=True)
-class ListBuilder:
-    """Builds a download list file by file."""
+class DownloadList:
+    """The files to download, and the omitted ones."""
 
     box: Path
     named: Collection[Path]
@@ -110,6 +91,7 @@ class ListBuilder:
     with_sums: bool = True
     files: list[FileChecksum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
+    """The omitted files, by their path as it is shown, or by the pattern that names none."""
     _sums: dict[tuple[int, ...], FileChecksum] = field(default_factory=dict)
     """By inode: snapshots have links to each other's files, and to the program's."""
 
@@ -140,43 +122,46 @@ class ListBuilder:
         except OSError:
             return None
 
-    def add_program_outputs(self, outputs: ProgramOutputs, excluded: frozenset[str]) -> None:
+    def add_program_outputs(self, outputs: ProgramOutputs, job: Job, excluded: frozenset[str]) -> None:
         """List the other files that the program wrote, and those that are omitted."""
-        downloads, unselected = outputs.select()
-        for file in downloads:
-            if file.path not in self.named and excluded.isdisjoint(lineage(file.path)):
+        for file, why in outputs.select():
+            if file.path in self.named or not excluded.isdisjoint(lineage(file.path)):
+                continue
+            if why is None:
                 self.add(file.path)
-        for file, why in unselected:
-            if file.path not in self.named and excluded.isdisjoint(lineage(file.path)):
+            else:
                 self.leave_out(file.path, why, size=file.size, named=False)
         for folder in outputs.search.cut:
             self.leave_out(folder, "has too many files to search", size=0, named=False)
-        for pattern in outputs.job.named_outputs:
+        for pattern in job.named_outputs:
             if not matching_files(self.box, pattern):
                 self.left_out[pattern] = LeftOut(path=printable(pattern), why="no file matches")
 
     def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
         """Record an omitted file; the files of an omitted folder count together."""
-        shown, known = self._shown(path), 0
-        if shown in self.left_out:
-            known = self.left_out[shown].size
-        self.left_out[shown] = LeftOut(path=shown, why=why, size=known + size, named=named)
+        shown = self._shown(path)
+        known = self.left_out.get(shown)
+        total = size if known is None else known.size + size
+        self.left_out[shown] = LeftOut(path=shown, why=why, size=total, named=named)
 
     def is_output(self, path: Path) -> bool:
         """Tell whether the job names the file, or it is in the folder for outputs."""
         return path in self.named or path.is_relative_to(self.box / layout.OUTPUTS)
 
-    def done(self) -> DownloadList:
-        """Return the sorted list."""
-        return DownloadList(
-            files=tuple(sorted(self.files, key=lambda file: Path(file.path))),
-            left_out=tuple(
-                sorted(
-                    self.left_out.values(),
-                    key=lambda each: (not looks_like_weights(each.path, each.size), -each.size),
-                )
-            ),
+    def omitted(self) -> list[LeftOut]:
+        """Return the omitted files: first those that look like weights, then the largest."""
+        return sorted(
+            self.left_out.values(), key=lambda one: (not looks_like_weights(one.path, one.size), -one.size)
         )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the content of `run/manifest.json`."""
+        return {
+            "files": [asdict(file) for file in sorted(self.files, key=lambda file: Path(file.path))],
+            "left_out": [asdict(each) for each in self.omitted()[:_MAX_LEFT_OUT]],
+            "left_out_count": len(self.left_out),
+            "left_out_bytes": sum(each.size for each in self.left_out.values()),
+        }
 
     def _why_left_out(self, path: Path) -> str | None:
         """Return why a file is omitted; None: it is downloaded.
@@ -186,12 +171,9 @@ class ListBuilder:
         """
         parts = path.relative_to(self.box).parts
         if not all(map(layout.should_download, parts)):
-            has_control = not all(part.isprintable() for part in parts)
-            return (
-                "its name has control characters"
-                if has_control
-                else "version control reads files of this name"
-            )
+            if all(part.isprintable() for part in parts):
+                return "version control reads files of this name"
+            return "its name has control characters"
         if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
             return f"its path has more than {_MAX_PATH_BYTES} bytes"
         if len(parts) > MAX_FOLDERS + 1:
@@ -271,4 +253,4 @@ def _large_snapshots(box: Path, files: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -36,20 +36,19 @@ def main() -> int:
 def list_path(box: Path, job: Job, path: str | None) -> manifest.DownloadList:
     """List the files at a path; None: all files that the manifest omits."""
     outputs = ProgramOutputs.of(box, job)
-    listing = manifest.ListBuilder(box=box, named=(), outputs=outputs)
+    listing = manifest.DownloadList(box=box, named=(), outputs=outputs)
     if path is None:
-        for left_out in manifest.build_listing(box, with_sums=False).left_out:
+        for left_out in manifest.build_listing(box, with_sums=False).omitted():
             if left_out.size and os.path.lexists(box / left_out.path):
                 listing.add(box / left_out.path)
-        return listing.done()
+        return listing
     found = _resolve_path(box, path)
     if found is None:
         why = "no such file in the code folder or the outputs"
         listing.left_out[path] = manifest.LeftOut(path=printable(path)[:300], why=why)
-        return listing.done()
-    for file in (
-        sorted(found / name for name, _ in walk(found, box, job).files()) if found.is_dir() else [found]
-    ):
+        return listing
+    inside = sorted(found / name for name, _ in walk(found, box, job).files())
+    for file in inside if found.is_dir() else [found]:
         real = file.resolve()
         if any(real.is_relative_to(box / root) for root in _ROOTS) or (
             outputs is not None and outputs.wrote(file)
@@ -57,7 +56,7 @@ def list_path(box: Path, job: Job, path: str | None) -> manifest.DownloadList:
             listing.add(file)
         else:
             listing.leave_out(file, "not in the code folder or the outputs", size=0, named=True)
-    return listing.done()
+    return listing
 
 
 def _resolve_path(box: Path, path: str) -> Path | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
@@ -26,8 +27,6 @@ _FOLDERS = ("/workspace", "/data", "/mnt")
 class ProgramOutputs:
     """The files that a program wrote, named by its job or not."""
 
-    box: Path
-    job: Job
     search: ProgramFileSearch
     written: tuple[WrittenFile, ...]
     """Files without the checkpoints, the smallest first."""
@@ -43,49 +42,37 @@ class ProgramOutputs:
         search = ProgramFileSearch(box=box, job=job, before=before)
         checkpoints = frozenset(_checkpoints(box, job))
         found = {file.path: file for file in (*search.below(layout.CODE), *search.below(layout.OUTPUTS))}
-        return cls(
-            box=box,
-            job=job,
-            search=search,
-            written=tuple(
-                sorted(
-                    (file for path, file in found.items() if checkpoints.isdisjoint(lineage(path))),
-                    key=lambda file: (file.size, file.path),
-                )
-            ),
-            checkpoints=checkpoints,
-        )
+        outputs = (file for path, file in found.items() if checkpoints.isdisjoint(lineage(path)))
+        written = tuple(sorted(outputs, key=lambda file: (file.size, file.path)))
+        return cls(search=search, written=written, checkpoints=checkpoints)
 
-    def select(self) -> tuple[list[WrittenFile], list[tuple[WrittenFile, str]]]:
-        """Return the files to download, and the others with the reason."""
-        downloads: list[WrittenFile] = []
-        unselected: list[tuple[WrittenFile, str]] = []
-        left_bytes = self.job.outputs_gb * 1e9
+    def select(self) -> Iterator[tuple[WrittenFile, str | None]]:
+        """Yield each file with the reason why it is not downloaded; None: it is downloaded."""
+        box, job = self.search.box, self.search.job
+        left_bytes = job.outputs_gb * 1e9
         for file in self.written:
-            is_output = file.path.is_relative_to(self.box / layout.OUTPUTS)
-            if is_output and not file.path.is_relative_to(self.box / ELSEWHERE):
-                downloads.append(file)
-            elif self.job.named_outputs:
-                unselected.append((file, "not named in outputs"))
+            is_output = file.path.is_relative_to(box / layout.OUTPUTS)
+            if is_output and not file.path.is_relative_to(box / ELSEWHERE):
+                yield file, None
+            elif job.named_outputs:
+                yield file, "not named in outputs"
             elif file.size > left_bytes:
-                unselected.append((file, f"outputs_gb is {self.job.outputs_gb:g}"))
+                yield file, f"outputs_gb is {job.outputs_gb:g}"
             else:
                 left_bytes -= file.size
-                downloads.append(file)
-        return downloads, unselected
+                yield file, None
 
     def is_elsewhere(self, path: Path) -> bool:
         """Tell whether a file in the folder for outputs is downloaded under another path."""
-        is_output = path.is_relative_to(self.box / layout.OUTPUTS)
+        is_output = path.is_relative_to(self.search.box / layout.OUTPUTS)
         is_stored = path in self.search.followed or not lineage(path).isdisjoint(self.checkpoints)
         return is_output and is_stored
 
     def wrote(self, link: Path) -> bool:
         """Tell whether the program wrote the target of a link."""
-        try:
+        with suppress(OSError):
             return self.search.before.is_new(link.stat())
-        except OSError:
-            return False
+        return False
 
 
 def link_files_elsewhere(box: Path, job: Job) -> None:

@@ -29,7 +29,7 @@ from vastrun.onstart.transfer.remote_checkpoints import (
 
 
 def main(arguments: list[str]) -> int:
-    """Upload this box's checkpoints until the process is killed, or once, with a second argument.
+    """Upload each new checkpoint of this box until the process is killed, or once, with a second argument.
 
     Return the exit status.
     """
@@ -41,7 +41,15 @@ def main(arguments: list[str]) -> int:
         return 0
     ends = tuple(checkpoint_folder.name_of(span.end_step) for span in job.program.stages)
     push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
-    return push.push_newest() if once else push.until_killed()
+    if once:
+        return push.push_newest()
+    tried: str | None = None
+    while True:
+        newest = _newest(push.folder)
+        if newest != tried:  # after a failure, it waits for a newer one
+            tried = newest
+            push.push_newest()
+        time.sleep(2.0)
 
 
 @dataclass
@@ -50,7 +58,7 @@ class Push:
 
     folder: Path
     url: str
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...]
     """Checkpoints, the ends of stages, that are uploaded, and kept there in addition to the newest."""
 
     def push_newest(self) -> int:
@@ -59,7 +67,7 @@ class Push:
         Return 0; 1 after a line on the failure.
         """
         try:
-            remote = RemoteCheckpoints.at(self.url)
+            remote = RemoteCheckpoints(self.url)
             latest = remote.latest()
             for name in self._missing(latest, _newest(self.folder)):
                 self._upload(remote, self.folder / name, former=latest)
@@ -111,16 +119,6 @@ class Push:
         for older in own[:-2]:
             if older not in self.keep:
                 remote.remove(older)
-
-    def until_killed(self) -> int:
-        """Upload each new checkpoint until killed. After a failure, wait for a newer one."""
-        tried: str | None = None
-        while True:
-            newest = _newest(self.folder)
-            if newest != tried:
-                tried = newest
-                self.push_newest()
-            time.sleep(2.0)
 
 
 def _files_of(checkpoint: Path) -> frozenset[FileChecksum]:

@@ -54,7 +54,7 @@ class Receiver:
         self._contents = contents_of(self._files)
 
     def run(self) -> DataReceipt:
-        """Store the pack, and return what is missing."""
+        """Store the pack, and return what is missing. Raises DataFileError, OSError."""
         self._pack.parent.mkdir(parents=True, exist_ok=True)
         os.utime(self._pack.parent)  # the lease sees that the launcher is there
         damaged = self._store_pack()
@@ -67,7 +67,12 @@ class Receiver:
             self._finish()
         elif not waits:
             at = size_of(self._part(missing[0]))
-            self._make_room(sum(self._contents[i][0].size for i in missing) - at)
+            needed = sum(self._contents[i][0].size for i in missing) - at
+            # Before the first byte: a part of the files is useless.
+            if not (self._cache.make_room(needed) if self._cache else has_room(self._pack.parent, needed)):
+                free = shutil.disk_usage(self._pack.parent).free
+                text = f"the files need {megabytes(needed)}, and the disk has {megabytes(free)} free"
+                raise DataFileError("disk", text)
         return DataReceipt(missing=tuple(missing), at=at, waits=waits, damaged=damaged)
 
     def _is_there(self, file: SentFile) -> bool:
@@ -145,13 +150,6 @@ class Receiver:
             file.truncate(0)
             file.write(own)
         return True
-
-    def _make_room(self, needed: int) -> None:
-        """Raise DataFileError before the first byte: a part of the files is useless."""
-        if not (self._cache.make_room(needed) if self._cache else has_room(self._pack.parent, needed)):
-            free = shutil.disk_usage(self._pack.parent).free
-            text = f"the files need {megabytes(needed)}, and the disk has {megabytes(free)} free"
-            raise DataFileError("disk", text)
 
     def _finish(self) -> None:
         """Make the links and the empty files, and remove what is left of the transfer."""

@@ -7,9 +7,8 @@ import re
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from vastrun.contract.checkpoint_folder import LATEST
 from vastrun.contract.secrets import hide_forms
@@ -25,27 +24,22 @@ class TooLargeError(ValueError):
     """A file at a URL exceeds its size limit."""
 
 
-@dataclass(frozen=True)
 class RemoteCheckpoints:
     """A folder of checkpoints at a URL. Its methods raise one of `transfer_errors()`."""
 
-    files: Any
-    root: str
-
-    @classmethod
-    def at(cls, url: str) -> RemoteCheckpoints:
-        """Open the folder at a URL. Raises ImportError without fsspec, or its package for the protocol."""
+    def __init__(self, url: str) -> None:
+        """Open the folder. Raises ImportError without fsspec, or its package for the protocol."""
         # Imported here: a box that pushes nothing does not need fsspec.
         from fsspec.core import url_to_fs
 
-        return cls(*url_to_fs(url))
+        self._files, self._root = url_to_fs(url)
 
     def checkpoints(self) -> list[str]:
         """Return the names of all checkpoints there, complete or not, oldest first."""
         # fsspec may otherwise return a cached listing.
-        self.files.invalidate_cache()
+        self._files.invalidate_cache()
         try:
-            paths = self.files.ls(self.root, detail=False)
+            paths = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
         names = (str(path).rstrip("/").rpartition("/")[2] for path in paths)
@@ -54,7 +48,7 @@ class RemoteCheckpoints:
     def latest(self) -> str | None:
         """Return the name of the newest complete checkpoint from `latest.json`; None when there is none."""
         try:
-            with self.files.open(f"{self.root}/{LATEST}", "rb") as file:
+            with self._files.open(f"{self._root}/{LATEST}", "rb") as file:
                 return str(json.loads(file.read(_MAX_LATEST_BYTES))["path"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
@@ -62,26 +56,26 @@ class RemoteCheckpoints:
     def write_latest(self, name: str) -> None:
         """Write `latest.json` with the name of a checkpoint."""
         latest = {"step": step_of(name), "path": name}
-        self.files.pipe_file(f"{self.root}/{LATEST}", (json.dumps(latest) + "\n").encode())
+        self._files.pipe_file(f"{self._root}/{LATEST}", (json.dumps(latest) + "\n").encode())
 
     def write(self, path: str, source: BinaryIO) -> None:
         """Upload all of the source to a path relative to the folder."""
-        with self.files.open(self._place(path), "wb") as sink:
+        with self._files.open(self._place(path), "wb") as sink:
             shutil.copyfileobj(source, sink, _CHUNK)
 
     def copy(self, source: str, target: str) -> bool:
         """Copy a file within the folder, without its bytes passing here; return False where that fails."""
         with suppress(*transfer_errors(), NotImplementedError):
-            self.files.cp_file(f"{self.root}/{source}", self._place(target))
+            self._files.cp_file(f"{self._root}/{source}", self._place(target))
             return True
         return False
 
     def _place(self, path: str) -> str:
         """Return the full path of a file to be written, in a folder that exists."""
-        target = f"{self.root}/{path}"
-        protocols = self.files.protocol
+        target = f"{self._root}/{path}"
+        protocols = self._files.protocol
         if _OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols):
-            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
         return target
 
     def fetch(self, path: str, target: Path, max_bytes: int) -> None:
@@ -91,7 +85,7 @@ class RemoteCheckpoints:
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         left = max_bytes
-        with self.files.open(f"{self.root}/{path}", "rb") as source, target.open("wb") as sink:
+        with self._files.open(f"{self._root}/{path}", "rb") as source, target.open("wb") as sink:
             while chunk := source.read(min(_CHUNK, left + 1)):
                 left -= len(chunk)
                 if left < 0:
@@ -99,7 +93,7 @@ class RemoteCheckpoints:
                 sink.write(chunk)
 
     def remove(self, name: str) -> None:
-        self.files.rm(f"{self.root}/{name}", recursive=True)
+        self._files.rm(f"{self._root}/{name}", recursive=True)
 
 
 def step_of(name: str) -> int:

@@ -38,10 +38,9 @@ _HEAD_TIMEOUT_S = 300.0
 _MAX_WAIT_S = 120.0
 """Maximum seconds to wait on a server's request (Retry-After)."""
 _TRANSIENT = {408, 425, 429}
+_REFUSALS = {401: "refuses access", 403: "refuses access", 404: "has no such file", 410: "has no such file"}
 _AUTHORIZATION = "Authorization"
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
-
-
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL}
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -54,15 +53,15 @@ class DataFileError(Exception):
         self.blame = blame
 
 
-class InterruptedDownload(Exception):
+class InterruptedDownload(DataFileError):
     """A download ended early and may be continued after `wait_s` seconds; None: after the usual pause.
 
     `blame`: of the DataFileError when it cannot be continued.
     """
 
     def __init__(self, blame: Blame, text: str, wait_s: float | None = None) -> None:
-        super().__init__(" ".join(text.split()))
-        self.blame, self.wait_s = blame, wait_s
+        super().__init__(blame, text)
+        self.wait_s = wait_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ class HttpSource:
         total = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
         return OpenFile(read=response.read1, offset=0, total=total, version=version)
 
-    def _status_error(self, code: int, headers: Message, offset: int) -> DataFileError | InterruptedDownload:
+    def _status_error(self, code: int, headers: Message, offset: int) -> DataFileError:
         where = self.server
         if code == 416 and offset:
             return InterruptedDownload("server", f"{where} has another version of the file", wait_s=0.0)
@@ -150,14 +149,11 @@ class HttpSource:
             wait_s = min(float(wait), _MAX_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", wait) else None
             return InterruptedDownload("server", f"{where} responds with HTTP {code}", wait_s)
         if 300 <= code < 400:
-            return DataFileError(
-                "server", f"{where} redirects to an address that is not followed (HTTP {code})"
-            )
-        if code in (401, 403):
-            return DataFileError("job", f"{where} refuses access (HTTP {code}){self._advice}")
-        if code in (404, 410):
-            return DataFileError("job", f"{where} has no such file (HTTP {code})")
-        return DataFileError("job", f"{where} rejects the request (HTTP {code})")
+            text = f"{where} redirects to an address that is not followed (HTTP {code})"
+            return DataFileError("server", text)
+        advice = self._advice if code in (401, 403) else ""
+        how = _REFUSALS.get(code, "rejects the request")
+        return DataFileError("job", f"{where} {how} (HTTP {code}){advice}")
 
 
 class _SafeRedirects(HTTPRedirectHandler):
@@ -174,10 +170,9 @@ class _SafeRedirects(HTTPRedirectHandler):
                 f"{before.hostname} redirects from {before.scheme} to {after.scheme}, which is not followed",
             )
         following = Request(after.geturl().replace(" ", "%20"), headers=dict(req.headers))
-        if (after.scheme, after.netloc) == (before.scheme, before.netloc):
-            for name, value in req.unredirected_hdrs.items():
-                if name == _AUTHORIZATION:
-                    following.add_unredirected_header(name, value)
+        token = req.unredirected_hdrs.get(_AUTHORIZATION)
+        if token is not None and (after.scheme, after.netloc) == (before.scheme, before.netloc):
+            following.add_unredirected_header(_AUTHORIZATION, token)
         return following
 
     http_error_308 = HTTPRedirectHandler.http_error_302  # since Python 3.11
@@ -227,7 +222,7 @@ class ObjectSource:
         except transfer_errors() as error:
             raise self._mapped(error) from error
 
-    def _mapped(self, error: BaseException) -> DataFileError | InterruptedDownload:
+    def _mapped(self, error: BaseException) -> DataFileError:
         text = in_one_line(error)
         if isinstance(error, ImportError):
             return DataFileError("job", f"{self._url.partition('://')[0]}:// needs a package: {text}")
@@ -243,7 +238,7 @@ class ObjectSource:
         return InterruptedDownload("server", f"the bucket {self.server} cannot be read: {text}")
 
 
-def network_error(error: Exception, server: str) -> DataFileError | InterruptedDownload:
+def network_error(error: Exception, server: str) -> DataFileError:
     """Return the error to raise for one of the network, which `server` or this machine caused."""
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
@@ -255,7 +250,7 @@ def network_error(error: Exception, server: str) -> DataFileError | InterruptedD
         return InterruptedDownload("host", f"this machine cannot look up {server}: {reason.strerror}")
     if isinstance(reason, OSError) and reason.errno in _NO_NETWORK:
         return InterruptedDownload("host", f"this machine cannot reach {server}: {reason.strerror}")
-    if isinstance(reason, socket.timeout):
+    if isinstance(reason, TimeoutError):
         return InterruptedDownload("server", f"{server} does not respond")
     if isinstance(reason, HTTPException):
         return InterruptedDownload("server", f"{server} sent an invalid response ({type(reason).__name__})")

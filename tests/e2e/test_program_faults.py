@@ -23,7 +23,7 @@ from tests.emulators.nvidia_smi import nvidia_smi
 from tests.emulators.vast import VastEmulator
 from tests.http_servers import QuietHandler
 from tests.waiting import eventually
-from vastrun.onstart.boot.preflight.machine import torch_cuda
+from vastrun.onstart.boot.preflight.machine import torch_version
 
 _TABLE = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
 _SHA256 = hashlib.sha256(b"x").hexdigest()
@@ -111,7 +111,7 @@ def test_a_real_fault_has_its_cause_and_no_good_machine_is_left(
         parts.require("mounts")
     if fault.get("setup") in ("little memory", "few processes") and not Path("/sys/fs/cgroup/pids").exists():
         pytest.skip("no control groups of version 1 here")
-    if fault.get("setup") == "old driver" and torch_cuda() is None:
+    if fault.get("setup") == "old driver" and torch_version("cuda") is None:
         pytest.skip("this torch needs no driver")
     with _Server(("127.0.0.1", 0), _Handler) as server, _terminal(folder, provider) as terminal:
         threading.Thread(target=server.serve_forever, daemon=True).start()

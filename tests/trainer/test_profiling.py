@@ -11,7 +11,6 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.layout import operations_path, trace_path
 from vastrun.trainer import data
 from vastrun.trainer.job.config import config_of
 
@@ -36,11 +35,13 @@ def trained(tmp_path: Path, start_ranks: Start) -> Callable[..., Box]:
 
 def test_a_profile_has_the_requested_steps_with_parts_and_keeps_losses(trained: Callable[..., Box]) -> None:
     usual, profiled = trained("usual"), trained("profiled", profile={"step": 5, "steps": 3})
-    events = json.loads(gzip.decompress((profiled.path / trace_path(5)).read_bytes()))["traceEvents"]
+    events = json.loads(
+        gzip.decompress((profiled.path / layout.PROFILES / "trace-step-5.json.gz").read_bytes())
+    )["traceEvents"]
     marked = [event["name"] for event in events if event.get("cat") == "user_annotation"]
     assert {name for name in marked if name.startswith("step ")} == {"step 5", "step 6", "step 7"}
     assert {"data", "forward", "backward", "optimizer"} <= set(marked)
     assert any(event["name"] == "gloo:all_reduce" for event in events)
-    assert "aten::" in (profiled.path / operations_path(5)).read_text()
+    assert "aten::" in (profiled.path / layout.PROFILES / "operations-step-5.txt").read_text()
     assert not (usual.path / layout.PROFILES).exists()
     assert profiled.losses() == usual.losses()

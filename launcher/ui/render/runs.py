@@ -13,7 +13,7 @@ from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.runs import CodeOrigin, MachineState
 from vastrun.launcher.decisions.deadlines import RemainingLease
-from vastrun.launcher.decisions.stages import StageCost, stage_name
+from vastrun.launcher.decisions.job_shape import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, facts, moment, rough, short, table, usd

@@ -9,7 +9,7 @@ from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.runs import CodeRecord
-from vastrun.launcher.decisions.stages import StageCost
+from vastrun.launcher.decisions.job_shape import StageCost
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 

@@ -15,16 +15,7 @@ from typing import Any
 
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
-from vastrun.onstart.boot.preflight.machine import (
-    EXIT_UNFIT_IMAGE,
-    description,
-    faults_of,
-    inspect_machine,
-    skip_reason,
-    torch_fault,
-    version_fault_here,
-    warnings,
-)
+from vastrun.onstart.boot.preflight import machine
 from vastrun.onstart.uncollected_import import importing
 
 _ONE_RANK = "one rank: no communication to check"
@@ -47,14 +38,13 @@ def main(arguments: list[str]) -> int:
 def _check_machine(box: Path) -> int:
     gpus = int(os.environ["VASTRUN_GPUS"])
     torch = Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0"
-    machine = inspect_machine(box, gpus=gpus)
-    for line in description(machine):
-        print(line)
+    found = machine.inspect_machine(box, gpus=gpus)
+    print(*machine.description(found), sep="\n")
     if not gpus:
         print("no GPU: the job trains on the CPU")
-    for line in warnings(machine, gpus=gpus):
+    for line in machine.warnings(found, gpus=gpus):
         print(f"warning: {line}")
-    faults = faults_of(machine, gpus=gpus, torch=torch)
+    faults = machine.faults_of(found, gpus=gpus, torch=torch)
     for line in faults:
         print(line, file=sys.stderr)
     return 1 if faults else 0
@@ -66,7 +56,7 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not _needs_torch(program):
         print(_ONE_RANK)
         return 0
-    fault = torch_fault(gpus=gpus) or version_fault_here(program)
+    fault = machine.torch_fault(gpus=gpus) or machine.version_fault_here(program)
     if (code := _untested(program, fault, "the communication of the ranks")) is not None:
         return code
     if ranks == 1 and not gpus:
@@ -79,7 +69,8 @@ def _check_communication(box: Path) -> int:
 def _check_link(box: Path) -> int:
     program = Job.read(box).program
     gpus = int(os.environ["VASTRUN_GPUS"])
-    if (code := _untested(program, torch_fault(gpus=gpus), "the connection of the nodes")) is not None:
+    fault = machine.torch_fault(gpus=gpus)
+    if (code := _untested(program, fault, "the connection of the nodes")) is not None:
         return code
     min_mbps, backend = float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo"
     return _with_torch(program, lambda comm: comm.check_link(box, min_mbps, backend))
@@ -96,7 +87,7 @@ def _with_torch(program: ProgramSpec, check: Callable[[Any], int]) -> int:
             print(f"{fault}; communication is not tested before your program runs")
             return 0
         print(fault, file=sys.stderr)
-        return EXIT_UNFIT_IMAGE
+        return machine.EXIT_UNFIT_IMAGE
     return check(comm)
 
 
@@ -107,7 +98,7 @@ def _needs_torch(program: ProgramSpec) -> bool:
 
 def _untested(program: ProgramSpec, fault: str, what: str) -> int | None:
     """Say why it is not tested, and return the exit status; None: it can be tested."""
-    if reason := "" if _needs_torch(program) else skip_reason():
+    if reason := "" if _needs_torch(program) else machine.skip_reason():
         print(f"{reason}: {what} is not tested before your program runs")
         return 0
     if fault and os.environ["VASTRUN_SETUP"] != "0":
@@ -115,7 +106,7 @@ def _untested(program: ProgramSpec, fault: str, what: str) -> int | None:
         return 0
     if fault:
         print(fault, file=sys.stderr)
-        return EXIT_UNFIT_IMAGE
+        return machine.EXIT_UNFIT_IMAGE
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
@@ -25,7 +26,7 @@ from vastrun.contract.records import write_json
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
-RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
+RankFunction = Callable[[int, int, Path], float | None]
 """Function of a rank: (rank, ranks, shared folder); may return a figure."""
 
 
@@ -68,9 +69,13 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
         work = partial(all_reduce, backend, START_S + limit_s)
         trial = try_settings(work, ranks, env, limit_s, min_gb_per_s=_MIN_GB_PER_S[backend])
         trials.append(trial)
-        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        chosen = "".join(f" {variable}={value}" for variable, value in env.items())
+        how = f"{name}{f' with{chosen}' if chosen else ''}"
         if trial.fault is None:
+            rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
+            print(f"{how} {MEGABYTES[backend]} MB: {rate}, sum correct")
             break
+        print(f"{how}: {trial.fault}", file=sys.stderr)
     # Also when no settings work: the record has the fault of each.
     env = {} if trials[-1].fault else trials[-1].env
     tried = [asdict(trial) for trial in trials]
@@ -89,37 +94,21 @@ def try_settings(
     return CommTrial(env=env, fault=fault, gb_per_s=figure)
 
 
-def _line(name: str, trial: CommTrial, megabytes: int) -> str:
-    chosen = "".join(f" {variable}={value}" for variable, value in trial.env.items())
-    how = f"{name}{f' with{chosen}' if chosen else ''}"
-    if trial.fault:
-        return f"{how}: {trial.fault}"
-    rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
-    return f"{how} {megabytes} MB: {rate}, sum correct"
-
-
 def all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
     """Sum over the ranks; return GB/s, if there is a link to measure.
 
     Raises RuntimeError for failed communication or a wrong sum.
     """
-    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
-    torch_dist.init_process_group(
-        backend,
-        store=torch_dist.FileStore(str(folder / "store"), ranks),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=limit_s),
-        **eager_init_options(device),
-    )
+    device, store = _device_of(rank, backend), torch_dist.FileStore(str(folder / "store"), ranks)
+    _init_process_group(backend, store, rank, ranks, device, limit_s)
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     report_ready(rank, folder)
     return measure_all_reduce(values, rank, ranks, times=5)
 
 
-def device_of(rank: int, *, gpus: int) -> torch.device:
-    """Return the device of a rank: its GPU when there are any, else the CPU. Raises RuntimeError."""
-    if not gpus:
+def _device_of(rank: int, backend: str) -> torch.device:
+    """Return the device of a rank: its GPU for NCCL, else the CPU. Raises RuntimeError."""
+    if backend != "nccl":
         return torch.device("cpu")
     seen = torch.cuda.device_count()
     if rank >= seen:
@@ -128,10 +117,15 @@ def device_of(rank: int, *, gpus: int) -> torch.device:
     return torch.device("cuda", rank)
 
 
-def eager_init_options(device: torch.device) -> dict[str, Any]:
-    """Return arguments of `init_process_group` that make NCCL connect eagerly, since torch 2.3."""
+def _init_process_group(
+    backend: str, store: torch_dist.Store, rank: int, ranks: int, device: torch.device, timeout_s: float
+) -> None:
+    """Connect the ranks; NCCL connects eagerly, since torch 2.3."""
     known = inspect.signature(torch_dist.init_process_group).parameters
-    return {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
+    eager: dict[str, Any] = {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
+    torch_dist.init_process_group(
+        backend, store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s), **eager
+    )
 
 
 def measure_all_reduce(values: torch.Tensor, rank: int, ranks: int, *, times: int) -> float | None:
@@ -139,22 +133,20 @@ def measure_all_reduce(values: torch.Tensor, rank: int, ranks: int, *, times: in
 
     None: there is no link. Raises RuntimeError for a wrong sum.
     """
-    best_s = min(_timed(values, rank) for _ in range(times))
+    best_s = math.inf
+    for _ in range(times):
+        values.fill_(rank + 1)
+        torch_dist.barrier()
+        began = time.perf_counter()
+        torch_dist.all_reduce(values)
+        if values.is_cuda:
+            torch.cuda.synchronize()
+        best_s = min(best_s, time.perf_counter() - began)
     expected = ranks * (ranks + 1) / 2
     if not bool((values == expected).all()):
         raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
     # A ring sends every byte 2 (n - 1) / n times.
     return values.nbytes / 1e9 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
-
-
-def _timed(values: torch.Tensor, rank: int) -> float:
-    values.fill_(rank + 1)
-    torch_dist.barrier()
-    begin = time.perf_counter()
-    torch_dist.all_reduce(values)
-    if values.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
 
 
 def run_forked(
@@ -178,8 +170,11 @@ def run_forked(
         if faults or not blamed:
             _wait(pids, faults, limit_s)
             blamed, why = set(pids), f"did not end within {limit_s:.0f} s"
-        killed = _kill_all(pids, why)
-        faults |= {rank: killed[rank] for rank in blamed}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        # A rank that is stuck in a driver cannot be killed, and is not waited for.
+        _wait(pids, {}, within_s=5.0)
+        faults |= {rank: f"{why}, and cannot be killed" if rank in pids else why for rank in blamed}
         figure = folder / "figure"
         return faults, float(figure.read_text()) if figure.exists() else None
 
@@ -191,25 +186,21 @@ def report_ready(rank: int, folder: Path) -> None:
 
 def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
     sys.stdout.flush()  # each fork would write the buffered output again
-    pid = os.fork()
-    if pid == 0:
-        exit_code = 1
-        try:
-            os.environ.update(env)
-            figure = work(rank, ranks, folder)
-            if rank == 0 and figure is not None:
-                (folder / "figure").write_text(str(figure))
-            exit_code = 0
-        finally:
-            if error := sys.exc_info()[1]:
-                print(
-                    f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
-                    file=sys.stderr,
-                )
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(exit_code)
-    return pid
+    if pid := os.fork():
+        return pid
+    try:
+        os.environ.update(env)
+        figure = work(rank, ranks, folder)
+        if rank == 0 and figure is not None:
+            (folder / "figure").write_text(str(figure))
+    finally:
+        error = sys.exc_info()[1]
+        if error is not None:
+            text = "".join(traceback.format_exception_only(error)).strip()
+            print(f"rank {rank}: {text}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if error is None else 1)
 
 
 def _wait(
@@ -229,15 +220,6 @@ def _wait(
                 if code:
                     faults[rank] = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited {code}"
         time.sleep(0.01)
-
-
-def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
-    """Kill the remaining ranks. A rank that is stuck in a driver cannot be killed, and is not waited for."""
-    faults = dict.fromkeys(running, why)
-    for pid in running.values():
-        os.kill(pid, signal.SIGKILL)
-    _wait(running, {}, within_s=5.0)
-    return faults | dict.fromkeys(running, f"{why}, and cannot be killed")
 
 
 def check_link(box: Path, min_mbps: float, backend: str) -> int:
@@ -266,7 +248,7 @@ def link_fault(faults: Mapping[int, str], mbps: float, min_mbps: float) -> str:
 
 def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
     """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
-    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    nodes, device = this_node.nodes, _device_of(0, backend)
     # At a port of its own: the supervisors and the ranks use the next two.
     store = torch_dist.TCPStore(
         this_node.host,
@@ -275,14 +257,8 @@ def _sum_over_nodes(this_node: ThisNode, backend: str, _rank: int, _ranks: int, 
         is_master=this_node.is_host,
         timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
     )
-    torch_dist.init_process_group(
-        backend,
-        store=torch_dist.PrefixStore("link", store),
-        rank=this_node.node,
-        world_size=nodes,
-        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
-        **eager_init_options(device),
-    )
+    prefixed = torch_dist.PrefixStore("link", store)
+    _init_process_group(backend, prefixed, this_node.node, nodes, device, _CONNECT_TIMEOUT_S)
     values = torch.empty(_LINK_MEGABYTES * 250_000, device=device)
     torch_dist.barrier()
     report_ready(0, folder)

@@ -9,10 +9,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract.errors import how_many
 from vastrun.contract.program import ProgramSpec
@@ -63,7 +63,7 @@ def inspect_machine(box: Path, *, gpus: int) -> Machine:
 def gpu_faults(*, gpus: int, torch: bool) -> list[str]:
     """Return what is wrong with the GPUs now, as `faults_of` does."""
     machine = _with_gpus(Machine(cpu="", shm_mib=0, free_mib=0))
-    return [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
+    return list(_gpu_faults(machine, gpus=gpus, torch=torch))
 
 
 def _with_gpus(machine: Machine) -> Machine:
@@ -71,24 +71,21 @@ def _with_gpus(machine: Machine) -> Machine:
         gpus = read_gpus()
     except NvidiaSmiError as error:
         return replace(machine, nvidia_smi_fault=str(error))
-    return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_cuda())
+    return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_version("cuda"))
 
 
-def description(machine: Machine) -> list[str]:
+def description(machine: Machine) -> Iterator[str]:
     """Describe each part of the machine in a line."""
-    lines = [machine.cpu]
+    yield machine.cpu
     for gpu in machine.gpus:
         memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
-        lines.append(f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}")
+        yield f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}"
     if machine.driver_cuda:
         torch = f", torch is built for {dotted(machine.torch_cuda)}" if machine.torch_cuda else ""
-        lines.append(f"CUDA {dotted(machine.driver_cuda)} by the driver{torch}")
+        yield f"CUDA {dotted(machine.driver_cuda)} by the driver{torch}"
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
-    return [
-        *lines,
-        f"/dev/shm {machine.shm_mib} MiB",
-        f"disk {machine.free_mib} MiB free{speed}",
-    ]
+    yield f"/dev/shm {machine.shm_mib} MiB"
+    yield f"disk {machine.free_mib} MiB free{speed}"
 
 
 def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
@@ -96,7 +93,7 @@ def faults_of(machine: Machine, *, gpus: int, torch: bool) -> list[str]:
 
     `torch`: its program needs torch, as it is installed now.
     """
-    faults = [*_gpu_faults(machine, gpus), *_cuda_faults(machine, torch=torch)]
+    faults = list(_gpu_faults(machine, gpus=gpus, torch=torch))
     if machine.shm_mib < _SHM_MIB and gpus > 1:
         # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
         faults.append(_SHM_ADVICE)
@@ -119,32 +116,23 @@ def warnings(machine: Machine, *, gpus: int) -> list[str]:
     return [text for holds, text in checks if holds]
 
 
-def _gpu_faults(machine: Machine, gpus: int) -> list[str]:
+def _gpu_faults(machine: Machine, *, gpus: int, torch: bool) -> Iterator[str]:
+    needs = f"the job needs {how_many(gpus, 'GPU')}"
     if machine.nvidia_smi_fault:
-        fault = machine.nvidia_smi_fault
-        return [f"the job needs {how_many(gpus, 'GPU')}, but nvidia-smi does not work here: {fault}"]
-    faults = []
-    if len(machine.gpus) < gpus:
-        faults.append(f"the job needs {how_many(gpus, 'GPU')}, this machine has {len(machine.gpus)}")
+        yield f"{needs}, but nvidia-smi does not work here: {machine.nvidia_smi_fault}"
+    elif len(machine.gpus) < gpus:
+        yield f"{needs}, this machine has {len(machine.gpus)}"
     for gpu in machine.gpus:
         checks = (
             (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
             (gpu.remap_pending, "faulty memory needs a reset"),
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
-        faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
-    return faults
-
-
-def _cuda_faults(machine: Machine, *, torch: bool) -> list[str]:
-    """Compare CUDA versions.
-
-    Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
-    """
+        yield from (f"GPU {gpu.index}: {text}" for bad, text in checks if bad)
     driver, built_for = machine.driver_cuda, machine.torch_cuda
+    # Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
     if torch and driver and built_for and driver[0] < built_for[0]:
-        return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
-    return []
+        yield f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"
 
 
 def _write_speed(box: Path) -> float:
@@ -162,7 +150,7 @@ def torch_fault(*, gpus: int) -> str:
     """Return why the installed torch cannot train on this number of GPUs; empty if it can."""
     if find_spec("torch") is None:
         return "torch is not installed: take an image that has it"
-    if gpus and torch_cuda() is None:
+    if gpus and torch_version("cuda") is None:
         return "torch is built for the CPU only: take an image with CUDA"
     return ""
 
@@ -195,25 +183,16 @@ def skip_reason() -> str:
     return ""
 
 
-def torch_cuda() -> Version | None:
-    """Return the CUDA version of torch's build."""
-    return _version(_of_build().get("cuda"))
-
-
-def torch_version() -> Version | None:
-    """Return the version of torch; None: not installed, or unknown."""
-    return _version(_of_build().get("__version__"))
+def torch_version(of: str = "__version__") -> Version | None:
+    """Return the version of torch, or that of the `cuda` of its build; None: not installed, or unknown."""
+    found = find_spec("torch")
+    path = Path(found.origin).with_name("version.py") if found and found.origin else None
+    return _version(runpy.run_path(str(path)).get(of)) if path and path.exists() else None
 
 
 def dotted(version: Version) -> str:
     """Format a version: 2.13."""
     return f"{version[0]}.{version[1]}"
-
-
-def _of_build() -> dict[str, Any]:
-    found = find_spec("torch")
-    path = Path(found.origin).with_name("version.py") if found and found.origin else None
-    return runpy.run_path(str(path)) if path and path.exists() else {}
 
 
 def _version(text: str | None) -> Version | None:

@@ -9,7 +9,7 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
-from vastrun.launcher.decisions.comparison import shape_of, shape_prefilter, steps_of
+from vastrun.launcher.decisions.job_shape import shape_of, shape_prefilter, steps_of
 from vastrun.trainer.job import config
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.job.stage_config import GateConfig, StageConfig, StageOptimConfig

@@ -10,7 +10,7 @@ from vastrun.contract.outcome import StageEnd
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.stages import stage_costs, stage_end_steps, stage_name
+from vastrun.launcher.decisions.job_shape import stage_costs, stage_end_steps, stage_name
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.stage_config import StageConfig
 

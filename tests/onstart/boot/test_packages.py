@@ -3,13 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.onstart.boxes import run_module
 from tests.onstart.supervision.launches import job_of
-from tests.waiting import LONGEST_S
 from tests.wheels import wheel
 from vastrun import trainer
 from vastrun.contract import layout
@@ -25,21 +24,13 @@ def step(folder: Path, package: str = "tinykind", **environ: str) -> subprocess.
     (folder / layout.JOB).write_text(json.dumps({**job_of(), "program": program}))
     root = Path(layout.__file__).parents[2]
     settings = {
-        "VASTRUN_BOX": str(folder),
         "PYTHONPATH": f"{folder / 'site'}:{folder}:{root}",
         "PIP_TARGET": str(folder / "site"),
         "PIP_FIND_LINKS": str(folder),
         "PIP_NO_INDEX": "1",
         "PIP_CONFIG_FILE": os.devnull,
     }
-    return subprocess.run(
-        [sys.executable, "-m", "vastrun.onstart.boot.packages"],
-        cwd=folder,
-        env=os.environ | settings | environ,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-    )
+    return run_module(folder, "boot.packages", cwd=folder, **settings, **environ)
 
 
 def pin(folder: Path, *lines: str) -> None:

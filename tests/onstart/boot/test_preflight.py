@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.boxes import run_module, write_job
 from tests.ports import free_port
-from tests.programs import described, program_spec
+from tests.programs import program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
@@ -52,7 +52,7 @@ GOOD = Machine(
     disk_mb_per_s=900,
 )
 NEEDS = {"gpus": 2, "torch": True}
-
+ROOT = str(Path(layout.__file__).parents[2])
 
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -68,27 +68,15 @@ esac
 """As of the driver 550, shortened; its second GPU has a faulty row of memory."""
 
 
-def write_job(box: Path, **job: Any) -> None:
-    (box / layout.JOB).write_text(json.dumps(job_of(**{"command": None, **job})))
-
-
 def preflight(
     box: Path, *arguments: str, python: tuple[str, ...] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
+    """The step in a box, which gets the job of a training unless it has one; `python`: its options."""
     (box / "run").mkdir(parents=True, exist_ok=True)
     if not (box / layout.JOB).exists():
-        write_job(box, train={})
-    environment = os.environ | {
-        "VASTRUN_BOX": str(box),
-        "VASTRUN_SETUP": "0",
-        "VASTRUN_GPUS": "0",
-        "VASTRUN_RANKS": "2",
-        **variables,
-    }
-    command = [sys.executable, *python, "-m", "vastrun.onstart.boot.preflight", *arguments]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
-    )
+        write_job(box, command=None, train={})
+    environment = {"VASTRUN_SETUP": "0", "VASTRUN_GPUS": "0", "VASTRUN_RANKS": "2", **variables}
+    return run_module(box, "boot.preflight", *arguments, python=(sys.executable, *python), **environment)
 
 
 @pytest.mark.parametrize(
@@ -224,43 +212,38 @@ def test_one_rank_without_a_gpu_has_nobody_to_talk_to(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout) == (0, "one rank: no communication to check\n")
 
 
-def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
-    built = torch_built_for(None, tmp_path)
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", PYTHONPATH=built)
-    assert (finished.returncode, finished.stdout) == (78, "")
-    assert finished.stderr == "torch is built for the CPU only: take an image with CUDA\n"
-
-
-def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Path) -> None:
-    built = torch_built_for(None, tmp_path)
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1", PYTHONPATH=built)
-    assert finished.returncode == 0
-    assert "unless set-up installs it; the communication of the ranks is not tested" in finished.stdout
+@pytest.mark.parametrize(
+    ("version", "gpus", "fault"),
+    [
+        ("2.13.0", "2", "torch is built for the CPU only: take an image with CUDA"),
+        ("2.4.1+cu121", "0", "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.4"),
+    ],
+)
+def test_another_torch_is_the_images_fault_unless_set_up_may_replace_it(
+    version: str, gpus: str, fault: str, tmp_path: Path
+) -> None:
+    variables = {"VASTRUN_GPUS": gpus, "PYTHONPATH": torch_built_for(None, tmp_path, version=version)}
+    refused = preflight(tmp_path, "comm", **variables)
+    assert (refused.returncode, refused.stdout, refused.stderr) == (78, "", f"{fault}\n")
+    passed = preflight(tmp_path, "comm", VASTRUN_SETUP="1", **variables)
+    told = f"{fault}, unless set-up installs it; the communication of the ranks is not tested\n"
+    assert (passed.returncode, passed.stdout, passed.stderr) == (0, told, "")
 
 
 def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
-    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=str(Path(layout.__file__).parents[2]))
-    assert (finished.returncode, finished.stderr) == (
-        78,
-        "torch is not installed: take an image that has it\n",
-    )
+    finished = preflight(tmp_path, "comm", python=("-S",), PYTHONPATH=ROOT)
+    told = "torch is not installed: take an image that has it\n"
+    assert (finished.returncode, finished.stderr) == (78, told)
 
 
 def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Path) -> None:
     write_job(tmp_path, command=["x"])
     for check in ("comm", "link"):
-        finished = preflight(
-            tmp_path,
-            check,
-            python=("-S",),
-            PYTHONPATH=str(Path(layout.__file__).parents[2]),
-            VASTRUN_LINK_MBPS="10",
-        )
+        variables = {"PYTHONPATH": ROOT, "VASTRUN_LINK_MBPS": "10"}
+        finished = preflight(tmp_path, check, python=("-S",), **variables)
         assert (finished.returncode, finished.stderr) == (0, "")
-        assert re.fullmatch(
-            r"torch is not installed: the \w+ of the \w+ is not tested before your program runs\n",
-            finished.stdout,
-        )
+        told = r"torch is not installed: the \w+ of the \w+ is not tested before your program runs\n"
+        assert re.fullmatch(told, finished.stdout)
 
 
 @pytest.mark.parametrize(
@@ -281,20 +264,10 @@ def test_the_onboard_trainer_states_the_versions_that_it_works_with(
 
 
 def test_these_are_the_versions_that_its_package_asks_for() -> None:
-    project = tomllib.loads((Path(layout.__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["project"]
     needed = next(line for line in project["optional-dependencies"]["trainer"] if line.startswith("torch"))
     assert needed == "torch>={},<{}".format(*TORCH)
     assert project["requires-python"] == f">={PYTHON}"
-
-
-@pytest.mark.parametrize(("setup", "code"), [("0", 78), ("1", 0)])
-def test_another_torch_is_the_images_fault_before_anything_is_trained_or_after_the_set_up(
-    tmp_path: Path, setup: str, code: int
-) -> None:
-    built = torch_built_for(None, tmp_path, version="2.4.1+cu121")
-    finished = preflight(tmp_path, "comm", VASTRUN_SETUP=setup, PYTHONPATH=built)
-    assert finished.returncode == code
-    assert "`train:` needs torch 2.11" in finished.stdout + finished.stderr
 
 
 @pytest.mark.parametrize(("job", "code"), [({"command": ["x"]}, 0), ({"train": {}}, 78)])
@@ -302,30 +275,21 @@ def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
     tmp_path: Path, job: dict[str, Any], code: int
 ) -> None:
     built = torch_built_for(None, tmp_path)
-    write_job(tmp_path, **job)
+    write_job(tmp_path, **{"command": None, **job})
     finished = preflight(tmp_path, "comm", PYTHONPATH=built)
     assert finished.returncode == code
     said = finished.stdout + finished.stderr
     assert "torch cannot be imported: No module named 'torch.distributed'" in said
 
 
-def linked(folder: Path, min_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
+def linked(folder: Path, min_mbps: str) -> list[tuple[int, str]]:
     """How the step ends on each of two nodes, and what it says."""
     place = f"127.0.0.1:{free_port(2)}"
-    job = {
-        "run_id": "calm-heron-3f1a",
-        "ranks": 2,
-        "stall_s": 60,
-        "start_s": 60,
-        "nodes": nodes,
-        "command": ["x"],
-    }
     with ThreadPoolExecutor(2) as pool:
 
         def node(number: int) -> subprocess.CompletedProcess[str]:
             box = folder / str(number)
-            box.mkdir()
-            (box / layout.JOB).write_text(json.dumps(described(job)))
+            write_job(box, nodes=2, command=["x"])
             place_of = {"VASTRUN_NODE": str(number), "VASTRUN_RENDEZVOUS": place}
             return preflight(box, "link", VASTRUN_LINK_MBPS=min_mbps, **place_of)
 
@@ -336,8 +300,6 @@ def linked(folder: Path, min_mbps: str, nodes: int = 2) -> list[tuple[int, str]]
 @pytest.mark.torch
 @pytest.mark.slow
 def test_two_nodes_measure_the_link_between_them_and_both_hold_it_against_the_floor(tmp_path: Path) -> None:
-    (tmp_path / "enough").mkdir()
-    (tmp_path / "more").mkdir()
     for code, said in linked(tmp_path / "enough", "1"):
         assert (code, bool(re.fullmatch(_MEASURED, said))) == (0, True), said
     for code, said in linked(tmp_path / "more", "1e9"):
@@ -349,9 +311,6 @@ _MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum correct\n"
 
 def test_a_link_that_no_node_answers_on_is_told() -> None:
     assert link_fault({}, 400.0, 1000.0) == "only 400 Mbit/s between the nodes, expected at least 1000"
-    silent = {0: "was not ready within 600 s"}
-    assert (
-        link_fault(silent, 0.0, 1.0)
-        == "the nodes cannot reach each other: the rank was not ready within 600 s"
-    )
+    why = "was not ready within 600 s"
+    assert link_fault({0: why}, 0.0, 1.0) == f"the nodes cannot reach each other: the rank {why}"
     assert link_fault({}, 10_000.0, 1000.0) == ""

@@ -1,6 +1,5 @@
 """Set-up commands keep the torch that is there, unless nothing goes with it or they ask for another."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -9,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
+from tests.onstart.boxes import run_module, write_job
 from tests.slow import slow
-from tests.waiting import LONGEST_S
 from tests.wheels import wheel
 
 HERE = "2.13.0"
@@ -54,20 +52,9 @@ def install_torch(layer: Path, version: str) -> None:
 def run(box: Path, python: Path, *commands: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the step's module in a box with these set-up commands."""
     (box / "code").mkdir(parents=True)
-    (box / "job.json").write_text(json.dumps(job_of(setup=commands)))
-    return subprocess.run(
-        [python, "-m", "vastrun.onstart.boot.setup"],
-        env={
-            **os.environ,
-            "VASTRUN_BOX": str(box),
-            "PATH": f"{python.parent}:{os.environ['PATH']}",
-            "PIP_CONFIG_FILE": os.devnull,
-            **environ,
-        },
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-    )
+    write_job(box, setup=commands)
+    settings = {"PATH": f"{python.parent}:{os.environ['PATH']}", "PIP_CONFIG_FILE": os.devnull}
+    return run_module(box, "boot.setup", python=(python,), **settings, **environ)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,18 @@
 """Files to download, and what downloads them: the step of a boot, or one download without its pauses."""
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import programs
-from tests.waiting import LONGEST_S
+from tests.onstart.boxes import run_module, write_job
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
 from vastrun.onstart.transfer.download import FileDownload
-from vastrun.onstart.transfer.sources import DataFileError, HttpSource
+from vastrun.onstart.transfer.sources import DataFileError, HttpSource, ObjectSource
 
 MEGABYTE = 1 << 20
 CONTENT = bytes(range(256)) * (4 * MEGABYTE // 256) + b"the end"
@@ -32,10 +29,17 @@ def described(url: str, content: bytes = CONTENT, **changes: Any) -> JobDataFile
     return JobDataFile(**{**fields, **changes})
 
 
-def download(file: JobDataFile, folder: Path, *, timeout_s: float = 60.0) -> str:
+def download(
+    file: JobDataFile,
+    folder: Path,
+    *,
+    source: HttpSource | ObjectSource | None = None,
+    sleep: Callable[[float], None] = lambda _seconds: None,
+    now: Callable[[], float] = time.monotonic,
+) -> str:
     """Download without its pauses; return the digest."""
-    source = HttpSource(file.url, timeout_s=timeout_s)
-    return FileDownload(file, source, folder / "part", sleep=lambda _seconds: None).run()
+    source = source or HttpSource(file.url)
+    return FileDownload(file, source, folder / "part", sleep=sleep, now=now).run()
 
 
 def failure(file: JobDataFile, folder: Path, **options: Any) -> tuple[str, str]:
@@ -48,15 +52,8 @@ def failure(file: JobDataFile, folder: Path, **options: Any) -> tuple[str, str]:
 def step(box: Path, files: list[dict[str, Any]], **environ: str) -> tuple[int, list[str]]:
     """Exit code and lines of the step."""
     (box / layout.DATA).mkdir(parents=True, exist_ok=True)
-    job = {"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60, "data": files}
-    (box / layout.JOB).write_text(json.dumps(programs.described(job)))
-    done = subprocess.run(
-        [sys.executable, "-m", "vastrun.onstart.transfer.data_files"],
-        env={**os.environ, "VASTRUN_BOX": str(box), "VASTRUN_DATA": str(box / layout.DATA), **environ},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-    )
+    write_job(box, data=files)
+    done = run_module(box, "transfer.data_files", **{"VASTRUN_DATA": str(box / layout.DATA), **environ})
     assert done.stderr == ""
     return done.returncode, done.stdout.splitlines()
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.transfer.downloads import CONTENT, MEGABYTE, as_json, described, step
+from tests.onstart.transfer.downloads import CONTENT, MEGABYTE, as_json, described, download, step
 from tests.onstart.transfer.file_server import FileServer
 from vastrun.contract.data_files import EXIT_OF_BLAME
 from vastrun.onstart.transfer.data_files import provide, source_of
-from vastrun.onstart.transfer.download import FileDownload
 from vastrun.onstart.transfer.sources import DataFileError
 
 
@@ -77,7 +76,7 @@ def test_a_hub_file_has_its_address_and_its_token(server: FileServer, tmp_path: 
     environ = {"HF_ENDPOINT": server.url.rpartition("/")[0], "HF_TOKEN": "hf_secret"}
     file = described("hf://datasets/owner/name@refs%2Fpr%2F1/a folder/file.bin")
     server.statuses, server.headers = [302], {"Location": other}  # as the hub redirects to its storage
-    FileDownload(file, source_of(file, environ), tmp_path / "part", sleep=lambda _seconds: None).run()
+    download(file, tmp_path, source=source_of(file, environ))
     assert server.paths == ["/datasets/owner/name/resolve/refs%2Fpr%2F1/a%20folder/file.bin", "/file.bin"]
     assert server.tokens == ["Bearer hf_secret", ""], "another server must not get the token"
 
@@ -86,7 +85,7 @@ def test_a_renamed_hub_file_keeps_its_token(server: FileServer, tmp_path: Path) 
     environ = {"HF_ENDPOINT": server.url.rpartition("/")[0], "HF_TOKEN": "hf_secret"}
     file = described("hf://owner/model/file.bin")
     server.statuses, server.headers = [307], {"Location": "/new-owner/model/resolve/main/file.bin"}
-    FileDownload(file, source_of(file, environ), tmp_path / "part", sleep=lambda _seconds: None).run()
+    download(file, tmp_path, source=source_of(file, environ))
     assert server.paths[0] == "/owner/model/resolve/main/file.bin"
     assert server.tokens == ["Bearer hf_secret"] * 2
 
@@ -97,18 +96,16 @@ def test_a_private_hub_file_without_a_token_says_what_to_do(server: FileServer, 
     file = described("hf://datasets/owner/name/file.bin")
     code, lines = step(tmp_path, [as_json(file)], HF_ENDPOINT=endpoint, HF_TOKEN="")
     assert code == EXIT_OF_BLAME["job"]
-    assert lines[-1] == (
-        "set/file.bin: 127.0.0.1 refuses access (HTTP 401); a private file needs secrets: [HF_TOKEN] "
-        "in the job file"
-    )
+    advice = "a private file needs secrets: [HF_TOKEN] in the job file"
+    assert lines[-1] == f"set/file.bin: 127.0.0.1 refuses access (HTTP 401); {advice}"
 
 
 def test_a_file_comes_from_a_bucket_and_is_continued(bucket: Any, tmp_path: Path) -> None:
     bucket.put_object(Bucket="models", Key="set/file.bin", Body=CONTENT)
     file = described("s3://models/set/file.bin")
     (tmp_path / "part").write_bytes(CONTENT[:MEGABYTE])
-    source = source_of(file, os.environ)
-    assert FileDownload(file, source, tmp_path / "part").run() == hashlib.sha256(CONTENT).hexdigest()
+    digest = download(file, tmp_path, source=source_of(file, os.environ))
+    assert digest == hashlib.sha256(CONTENT).hexdigest()
     assert (tmp_path / "part").read_bytes() == CONTENT
 
 

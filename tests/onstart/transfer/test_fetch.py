@@ -2,17 +2,13 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.programs import described
-from tests.waiting import LONGEST_S
+from tests.onstart.boxes import run_module, write_job
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
 from vastrun.onstart.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError, step_of
@@ -42,18 +38,11 @@ class FetchingBox:
         self.folder = folder
         self.resume = folder / layout.RESUME
         self.resume.mkdir(parents=True)
-        job = described({"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60})
-        (folder / layout.JOB).write_text(json.dumps({**job, "pushed": pushed, "start_from": start_from}))
+        write_job(folder, pushed=pushed, start_from=start_from)
 
     def fetch(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "vastrun.onstart.transfer.fetch"],
-            env={**os.environ, "VASTRUN_BOX": str(self.folder)},
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_S,
-        )
+        done = run_module(self.folder, "transfer.fetch")
         assert done.stderr == ""
         return done.returncode, done.stdout
 
@@ -93,25 +82,11 @@ def test_a_nearer_run_counts_its_steps_anew_when_it_began_another_stage(step: in
     assert newest_first(box.resume)[0].name == f"step-{step:06d}"
 
 
-def cut_short(checkpoint: Path) -> None:
-    (checkpoint / "state.pt").write_bytes(b"weights")
+Damage = Callable[[Path], object]
+"""Done to a checkpoint, or to the folder of all."""
 
 
-def not_all_there_yet(checkpoint: Path) -> None:
-    (checkpoint / "state.pt").unlink()
-
-
-def without_manifest(checkpoint: Path) -> None:
-    (checkpoint / "manifest.json").unlink()
-
-
-def leading_elsewhere(checkpoint: Path) -> None:
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"][0]["path"] = "../../../escaped"
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
-
-
-def with_a_first_file(**changes: Any) -> Callable[[Path], None]:
+def with_a_first_file(**changes: Any) -> Damage:
     """Its manifest says something else of the first file."""
 
     def damage(checkpoint: Path) -> None:
@@ -122,31 +97,30 @@ def with_a_first_file(**changes: Any) -> Callable[[Path], None]:
     return damage
 
 
-def without_an_end(checkpoint: Path) -> None:
+def without_an_end(name: str) -> Damage:
     """A file goes on after its last byte, as that of a program that keeps writing."""
-    (checkpoint / "state.pt").unlink()
-    (checkpoint / "state.pt").symlink_to("/dev/zero")
+
+    def damage(checkpoint: Path) -> None:
+        (checkpoint / name).unlink()
+        (checkpoint / name).symlink_to("/dev/zero")
+
+    return damage
 
 
-def with_an_endless_manifest(checkpoint: Path) -> None:
-    (checkpoint / "manifest.json").unlink()
-    (checkpoint / "manifest.json").symlink_to("/dev/zero")
+DAMAGES: dict[str, Damage] = {
+    "cut short": lambda checkpoint: (checkpoint / "state.pt").write_bytes(b"weights"),
+    "not all there yet": lambda checkpoint: (checkpoint / "state.pt").unlink(),
+    "without manifest": lambda checkpoint: (checkpoint / "manifest.json").unlink(),
+    "leading elsewhere": with_a_first_file(path="../../../escaped"),
+    "a file without end": without_an_end("state.pt"),
+    "a manifest without end": without_an_end("manifest.json"),
+    "more than a disk": with_a_first_file(size=10**15),
+    "a file twice": with_a_first_file(path="shards/1"),
+}
 
 
-DAMAGES = [
-    cut_short,
-    not_all_there_yet,
-    without_manifest,
-    leading_elsewhere,
-    without_an_end,
-    with_an_endless_manifest,
-    with_a_first_file(size=10**15),
-    with_a_first_file(path="shards/1"),
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Damage, tmp_path: Path) -> None:
     for step in (20, 40):
         newest = save(tmp_path / "there", step)
     damage(newest)
@@ -158,26 +132,21 @@ def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: P
     assert box.held == ["latest.json", "step-000020"]
 
 
-STRAYS: dict[str, Callable[[Path], object]] = {
+STRAYS: dict[str, Damage] = {
     "an object in its name": lambda there: (there / "step-000099").write_bytes(b"stray"),
     "a number without end": lambda there: (there / f"step-{'9' * 5000}"[:250]).touch(),
     "a folder in place of its manifest": lambda there: (there / "step-000099/manifest.json").mkdir(
         parents=True
     ),
-    "a manifest that lists a folder": lambda there: relist(there, "shards"),
-    "a manifest that lists a name without end": lambda there: relist(there, "x" * 3000),
+    "a manifest that lists a folder": lambda there: with_a_first_file(path="shards")(save(there, 99)),
+    "a manifest that lists a name without end": lambda there: with_a_first_file(path="x" * 3000)(
+        save(there, 99)
+    ),
 }
 
 
-def relist(there: Path, path: str) -> None:
-    """A newer checkpoint whose manifest lists this path."""
-    checkpoint = save(there, 99)
-    listed = {"step": 99, "files": [{"path": path, "size": 4, "sha256": "0" * 64}]}
-    (checkpoint / "manifest.json").write_text(json.dumps(listed))
-
-
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_a_stray_object_hides_no_checkpoint(stray: Callable[[Path], object], tmp_path: Path) -> None:
+def test_a_stray_object_hides_no_checkpoint(stray: Damage, tmp_path: Path) -> None:
     save(tmp_path / "there", 20)
     stray(tmp_path / "there")
     box = FetchingBox(tmp_path / "box", start_from=f"file://{tmp_path / 'there'}")
@@ -192,8 +161,8 @@ def test_a_number_that_python_does_not_read_is_no_step() -> None:
 
 def test_a_file_is_given_up_at_its_listed_size(tmp_path: Path) -> None:
     there = save(tmp_path / "there", 40)
-    without_an_end(there)
-    remote = RemoteCheckpoints.at(f"file://{tmp_path / 'there'}")
+    without_an_end("state.pt")(there)
+    remote = RemoteCheckpoints(f"file://{tmp_path / 'there'}")
     with pytest.raises(TooLargeError, match="is larger than 16 bytes"):
         remote.fetch("step-000040/state.pt", tmp_path / "part", 16)
     assert (tmp_path / "part").stat().st_size == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.onstart.supervision.launches import job_of
+from tests.onstart.transfer.test_program_outputs import paths_of
 from vastrun.contract import layout
 from vastrun.onstart.transfer import manifest
 
@@ -22,13 +23,13 @@ def box(tmp_path: Path) -> Path:
 
 
 def paths_in(box: Path) -> list[str]:
-    return [file.path for file in manifest.build_listing(box).files]
+    return paths_of(manifest.build_listing(box))
 
 
 def test_a_file_is_named_by_size_and_checksum(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (box / layout.OUTPUTS / "field.bin").write_bytes(b"u")
     monkeypatch.setenv("VASTRUN_BOX", str(box))
-    assert manifest.main() == 0
+    manifest.main()
     assert json.loads((box / layout.MANIFEST).read_text()) == {
         "files": [{"path": "run/outputs/field.bin", "size": 1, "sha256": hashlib.sha256(b"u").hexdigest()}],
         "left_out": [],
@@ -79,7 +80,7 @@ def test_a_pattern_without_a_match_does_not_cost_the_other_outputs(pattern: str,
 
 
 def left_out(box: Path) -> dict[str, str]:
-    return {each.path: each.why for each in manifest.build_listing(box).left_out}
+    return {each.path: each.why for each in manifest.build_listing(box).omitted()}
 
 
 def test_outputs_that_are_not_downloaded_are_listed_with_why(box: Path, tmp_path: Path) -> None:
@@ -137,11 +138,8 @@ def test_of_too_many_files_the_last_outputs_are_listed(box: Path) -> None:
         (box / layout.OUTPUTS / f"shard-{number}").write_text("x")
     (box / layout.STEPS).write_text("{}")
     listing = manifest.build_listing(box, max_files=3)
-    assert [file.path for file in listing.files] == [
-        *(f"run/outputs/shard-{n}" for n in (0, 1)),
-        layout.STEPS,
-    ]
-    assert [each.path for each in listing.left_out] == [f"run/outputs/shard-{n}" for n in (2, 3, 4)]
+    assert paths_of(listing) == [*(f"run/outputs/shard-{n}" for n in (0, 1)), layout.STEPS]
+    assert [each.path for each in listing.omitted()] == [f"run/outputs/shard-{n}" for n in (2, 3, 4)]
 
 
 def test_a_manifest_is_not_larger_than_the_launcher_reads(box: Path) -> None:
@@ -155,6 +153,6 @@ def test_all_of_many_outputs_left_out_are_counted(box: Path, monkeypatch: pytest
     for number in range(150):
         (box / layout.OUTPUTS / f"tab\t{number}").write_text("x")
     monkeypatch.setenv("VASTRUN_BOX", str(box))
-    assert manifest.main() == 0
+    manifest.main()
     written = json.loads((box / layout.MANIFEST).read_text())
     assert (len(written["left_out"]), written["left_out_count"]) == (100, 150)

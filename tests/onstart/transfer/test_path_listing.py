@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.onstart.transfer.test_program_outputs import Program
+from tests.onstart.transfer.test_program_outputs import Program, paths_of
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.onstart.transfer import path_listing as list_path
@@ -30,7 +30,7 @@ def listed(program: Program, path: str | None) -> DownloadList:
 
 
 def paths(program: Program, path: str | None) -> list[str]:
-    return [file.path for file in listed(program, path).files]
+    return paths_of(listed(program, path))
 
 
 @pytest.mark.parametrize("path", ["w", "w/", "./w", "code/w", "x/../w"])
@@ -60,8 +60,8 @@ def test_a_file_is_listed_with_its_checksum(program: Program, path: str, found: 
 def test_a_path_outside_of_the_programs_folders_is_refused(program: Program, path: str) -> None:
     (program.box / "run" / "run.log").write_text("log")
     listing = listed(program, path)
-    assert listing.files == ()
-    assert [each.why for each in listing.left_out] == ["no such file in the code folder or the outputs"]
+    assert listing.files == []
+    assert [each.why for each in listing.omitted()] == ["no such file in the code folder or the outputs"]
 
 
 def test_behind_a_link_only_what_the_program_wrote_is_listed(program: Program, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vastrun.contract.job import Job
 from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
 from vastrun.onstart.supervision.snapshots import Snapshots
 from vastrun.onstart.transfer import manifest
-from vastrun.onstart.transfer.manifest import LeftOut
+from vastrun.onstart.transfer.manifest import DownloadList, LeftOut
 
 
 class Program:
@@ -38,10 +38,22 @@ class Program:
         return path
 
     def downloaded(self) -> list[str]:
-        return [file.path for file in manifest.build_listing(self.box).files]
+        return paths_of(manifest.build_listing(self.box))
 
     def left_out(self) -> dict[str, LeftOut]:
-        return {each.path: each for each in manifest.build_listing(self.box).left_out}
+        return {each.path: each for each in manifest.build_listing(self.box).omitted()}
+
+
+def started(box: Path, **job: Any) -> Program:
+    program = Program(box, **job)
+    program.start()
+    return program
+
+
+def paths_of(listing: DownloadList) -> list[str]:
+    """The files to download, in the order in which the launcher reads them."""
+    written: Any = listing.to_json()
+    return [file["path"] for file in written["files"]]
 
 
 def _later_than(path: Path) -> None:
@@ -73,15 +85,13 @@ def test_without_outputs_everything_that_the_program_wrote_is_downloaded(box: Pa
 
 
 def test_a_file_that_was_copied_with_its_old_time_counts_as_written(box: Path) -> None:
-    program = Program(box)
-    program.start()
+    program = started(box)
     os.utime(program.write("copy.pt"), (1, 1))
     assert program.downloaded() == ["code/copy.pt"]
 
 
 def test_caches_and_virtual_environments_are_not_downloaded(box: Path) -> None:
-    program = Program(box, env={"HF_HOME": "hub"})
-    program.start()
+    program = started(box, env={"HF_HOME": "hub"})
     for name in (
         *("__pycache__/a.pyc", ".git/HEAD", ".cache/x", "a/.ipynb_checkpoints/b.ipynb", "b.pyc"),
         *(
@@ -100,8 +110,7 @@ def test_caches_and_virtual_environments_are_not_downloaded(box: Path) -> None:
 
 
 def test_of_more_than_outputs_gb_the_smallest_files_are_downloaded(box: Path) -> None:
-    program = Program(box, outputs_gb=0.000_01)
-    program.start()
+    program = started(box, outputs_gb=0.000_01)
     program.write("a.pt", 8_000)
     program.write("log.txt", 100)
     program.write("metrics.csv", 3_000)
@@ -112,15 +121,13 @@ def test_of_more_than_outputs_gb_the_smallest_files_are_downloaded(box: Path) ->
 
 
 def test_what_is_in_the_folder_for_outputs_has_no_limit_in_gb(box: Path) -> None:
-    program = Program(box, outputs_gb=0)
-    program.start()
+    program = started(box, outputs_gb=0)
     (box / layout.OUTPUTS / "model.pt").write_bytes(b"w" * 10)
     assert program.downloaded() == ["run/outputs/model.pt"]
 
 
 def test_with_outputs_the_rest_that_was_written_is_left_out(box: Path) -> None:
-    program = Program(box, outputs=["results/*"])
-    program.start()
+    program = started(box, outputs=["results/*"])
     program.write("results/a.csv")
     program.write("checkpoints/small.pt", 10)
     program.write("checkpoints/w.pt", 2_000_000)
@@ -135,8 +142,7 @@ def test_with_outputs_the_rest_that_was_written_is_left_out(box: Path) -> None:
 
 
 def test_an_excluded_file_is_neither_downloaded_nor_listed(box: Path) -> None:
-    program = Program(box, outputs=["results/*", "!results/*.tmp", "!scratch"])
-    program.start()
+    program = started(box, outputs=["results/*", "!results/*.tmp", "!scratch"])
     for name in ("results/a.csv", "results/b.tmp", "scratch/deep/w.pt"):
         program.write(name)
     assert program.downloaded() == ["code/results/a.csv"]
@@ -144,16 +150,14 @@ def test_an_excluded_file_is_neither_downloaded_nor_listed(box: Path) -> None:
 
 
 def test_exclusions_alone_leave_everything_else(box: Path) -> None:
-    program = Program(box, outputs=["!scratch/*"])
-    program.start()
+    program = started(box, outputs=["!scratch/*"])
     program.write("scratch/w.pt")
     program.write("a.csv")
     assert program.downloaded() == ["code/a.csv"]
 
 
 def test_a_pattern_that_matches_nothing_is_reported(box: Path) -> None:
-    program = Program(box, outputs=["resluts/*"])
-    program.start()
+    program = started(box, outputs=["resluts/*"])
     assert program.left_out() == {"resluts/*": LeftOut(path="resluts/*", why="no file matches")}
 
 
@@ -175,8 +179,7 @@ def test_weights_behind_a_link_to_another_disk_are_downloaded(box: Path, tmp_pat
 
 
 def test_a_link_within_the_folder_is_no_second_file(box: Path) -> None:
-    program = Program(box)
-    program.start()
+    program = started(box)
     program.write("step_10.pt")
     (program.code / "newest.pt").symlink_to("step_10.pt")
     (program.code / "up").symlink_to("..")
@@ -185,8 +188,7 @@ def test_a_link_within_the_folder_is_no_second_file(box: Path) -> None:
 
 def test_a_link_to_a_file_that_was_there_before_is_not_followed(box: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    program = Program(box)
-    program.start()
+    program = started(box)
     (program.code / "leak").symlink_to(tmp_path / "secret")
     (box / layout.OUTPUTS / "leak").symlink_to(tmp_path / "secret")
     assert program.downloaded() == []
@@ -211,22 +213,19 @@ def test_checkpoints_of_the_newest_snapshot_are_not_downloaded_twice(box: Path) 
 
 
 def test_where_no_checkpoint_was_taken_the_files_are_outputs(box: Path) -> None:
-    program = Program(box, checkpoints={"files": "checkpoints/*"})
-    program.start()
+    program = started(box, checkpoints={"files": "checkpoints/*"})
     program.write("checkpoints/step_1.pt")
     assert program.downloaded() == ["code/checkpoints/step_1.pt"]
 
 
 def test_of_the_onboard_trainer_nothing_in_the_code_folder_is_downloaded(box: Path) -> None:
-    program = Program(box, command=None, train={"steps": 1})
-    program.start()
+    program = started(box, command=None, train={"steps": 1})
     program.write("x.pt")
     assert program.downloaded() == []
 
 
 def test_a_search_looks_at_a_limited_number_of_files(box: Path) -> None:
-    program = Program(box)
-    program.start()
+    program = started(box)
     for number in range(20):
         program.write(f"{number:02}.txt")
     before = FilesBefore.read(box)
@@ -249,8 +248,7 @@ def test_of_a_folder_with_more_files_than_are_noted_times_tell_what_is_new(box: 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"files": []}', '{"files": {"a": 1}, "is_cut": 0}'])
 def test_a_record_that_is_none_finds_nothing(box: Path, content: str) -> None:
-    program = Program(box)
-    program.start()
+    program = started(box)
     program.write("x.pt")
     (box / layout.FILES_BEFORE).write_text(content)
     assert program.downloaded() == []
@@ -265,8 +263,7 @@ def test_weights_outside_of_the_box_are_found_on_a_machine_of_the_run_alone(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("VASTRUN_PROVIDER", provider)
     (home / "of_the_image.bin").write_bytes(bytes(2_000_000))
-    program = Program(box, outputs_gb=0.004)
-    program.start()
+    program = started(box, outputs_gb=0.004)
     for name, size in (("out/model.pt", 3_000_000), ("out/large.pt", 5_000_000), ("note.txt", 10)):
         (home / name).parent.mkdir(exist_ok=True)
         (home / name).write_bytes(bytes(size))

@@ -1,6 +1,5 @@
 """Checkpoints that a box pushes by itself: to a folder, and to a real S3 API on loopback."""
 
-import hashlib
 import json
 import os
 import resource
@@ -12,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.onstart.supervision.launches import job_of
-from tests.programs import described, training
+from tests.onstart.boxes import run_module, write_job
+from tests.onstart.transfer.test_fetch import save
 from tests.torch_builds import STUB_TORCH
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.onstart.transfer.remote_checkpoints import RemoteCheckpoints
 
@@ -26,32 +25,18 @@ ROOT = Path(layout.__file__).parents[2]
 class PushingBox:
     """A box whose job names a URL; `push` does what its supervisor does at the end."""
 
-    def __init__(self, folder: Path, url: str | None, **variables: str) -> None:
+    def __init__(self, folder: Path, url: str, **job: Any) -> None:
         self.folder = folder
-        self.variables = {**os.environ, "VASTRUN_BOX": str(folder), **variables}
         self.checkpoints = folder / layout.CHECKPOINTS
-        self.checkpoints.mkdir(parents=True)
-        job = {"run_id": RUN_ID, "ranks": 1, "stall_s": 60, "start_s": 60, "push": url}
-        (folder / layout.JOB).write_text(json.dumps(described(job)))
+        write_job(folder, ranks=1, push=url, **job)
 
-    def save(self, step: int) -> None:
-        """A complete checkpoint; what it holds does not matter here."""
-        folder = self.checkpoints / f"step-{step:06d}"
-        (folder / "shards").mkdir(parents=True)
-        (folder / "state.pt").write_bytes(b"weights after %d" % step)
-        (folder / "shards" / "1").write_bytes(b"more")
-        (folder / "manifest.json").write_text("{}")
-        (self.checkpoints / "latest.json").write_text(json.dumps({"step": step, "path": folder.name}))
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "vastrun.onstart.transfer.push", str(os.getpid()), *arguments]
-        return subprocess.Popen(command, env=self.variables, stdout=subprocess.PIPE, text=True)
+    def save(self, step: int) -> Path:
+        return save(self.checkpoints, step)
 
     def push(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
-        process = self.start("once")
-        out, _ = process.communicate(timeout=LONGEST_S)
-        return process.returncode, out
+        done = run_module(self.folder, "transfer.push", str(os.getpid()), "once")
+        return done.returncode, done.stdout
 
 
 @pytest.fixture
@@ -62,6 +47,10 @@ def there(tmp_path: Path) -> Path:
 @pytest.fixture
 def box(tmp_path: Path, there: Path) -> PushingBox:
     return PushingBox(tmp_path / "box", f"file://{there}")
+
+
+def stored(there: Path) -> list[str]:
+    return sorted(path.name for path in (there / RUN_ID).glob("step-*"))
 
 
 def latest(there: Path) -> Any:
@@ -99,19 +88,12 @@ def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox
         box.save(step)
         assert box.push()[0] == 0
     assert box.push() == (0, "")
-    assert sorted(path.name for path in (there / RUN_ID).glob("step-*")) == ["step-000040", "step-000060"]
+    assert stored(there) == ["step-000040", "step-000060"]
 
 
 def test_files_that_did_not_change_are_copied_at_the_url(box: PushingBox, there: Path) -> None:
     for step in (20, 40):
-        box.save(step)
-        folder = box.checkpoints / f"step-{step:06d}"
-        files = [
-            {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name in ("state.pt", "shards/1")
-            if (content := (folder / name).read_bytes())
-        ]
-        (folder / "manifest.json").write_text(json.dumps({"step": step, "files": files}))
+        folder = box.save(step)
         if step == 40:
             (folder / "shards/1").write_bytes(b"is not sent")
         assert box.push()[0] == 0
@@ -128,14 +110,12 @@ def test_strays_of_higher_steps_push_out_no_checkpoint_and_stay(box: PushingBox,
         box.save(step)
         code, out = box.push()
         assert code == 0, out
-    names = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
-    assert names == ["step-000040", "step-000060", "step-999998", "step-999999"]
+    assert stored(there) == ["step-000040", "step-000060", "step-999998", "step-999999"]
 
 
-def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, there: Path) -> None:
-    job = json.loads((box.folder / layout.JOB).read_text())
-    job["program"] = training({"stages": ["operator", "refine"], "steps": 40})
-    (box.folder / layout.JOB).write_text(json.dumps(job))
+def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(tmp_path: Path, there: Path) -> None:
+    stages = {"stages": ["operator", "refine"], "steps": 40}
+    box = PushingBox(tmp_path / "box", f"file://{there}", command=None, train=stages)
     for step in (20, 40, 60):  # the second one while the first was on its way
         box.save(step)
     said = [f"checkpoint step-0000{step} pushed to file://{there}/{RUN_ID}" for step in (40, 60)]
@@ -143,8 +123,7 @@ def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, 
     for step in (70, 80):
         box.save(step)
         assert box.push()[0] == 0
-    steps = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
-    assert steps == ["step-000040", "step-000070", "step-000080"]
+    assert stored(there) == ["step-000040", "step-000070", "step-000080"]
     assert latest(there)["step"] == 80
 
 
@@ -178,18 +157,19 @@ def test_a_push_that_fails_is_one_line(url: str, said: str, tmp_path: Path) -> N
 
 
 def test_new_checkpoints_are_pushed_while_the_training_goes_on(box: PushingBox, there: Path) -> None:
-    process = box.start()
+    command = [sys.executable, "-m", "vastrun.onstart.transfer.push", str(os.getpid())]
+    process = subprocess.Popen(command, env=os.environ | {"VASTRUN_BOX": str(box.folder)})
     try:
         for step in (20, 40):
             box.save(step)
             eventually_latest(there, step)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def eventually_latest(there: Path, step: int) -> None:
-    pushed = RemoteCheckpoints.at(f"file://{there}/{RUN_ID}")
+    pushed = RemoteCheckpoints(f"file://{there}/{RUN_ID}")
     eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
 
 
@@ -216,15 +196,13 @@ def test_a_bucket_that_is_not_there_is_one_line(bucket: Any, tmp_path: Path) -> 
     assert (code, len(out.splitlines())) == (1, 1), out
 
 
-def test_a_supervisor_whose_box_is_a_relative_path_pushes_the_last_checkpoint(tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    box = PushingBox(
-        tmp_path / "box", f"file://{there}", PYTHONPATH=f"{STUB_TORCH}:{ROOT}", VASTRUN_BOX="box"
-    )
-    job = job_of(ranks=1, command=["true"], push=f"file://{there}")
-    (box.folder / layout.JOB).write_text(json.dumps(job))
+def test_a_supervisor_whose_box_is_a_relative_path_pushes_the_last_checkpoint(
+    tmp_path: Path, there: Path
+) -> None:
+    box = PushingBox(tmp_path / "box", f"file://{there}", command=["true"])
     (box.folder / layout.CODE).mkdir()
     box.save(20)
-    command = [sys.executable, "-P", "-m", "vastrun.onstart.supervise"]
-    subprocess.run(command, cwd=tmp_path, env=box.variables, timeout=LONGEST_S, check=True)
+    path, python = f"{STUB_TORCH}:{ROOT}", (sys.executable, "-P")
+    done = run_module(Path("box"), "supervise", python=python, cwd=tmp_path, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
     assert latest(there) == {"step": 20, "path": "step-000020"}

@@ -49,12 +49,8 @@ def test_contents_get_their_names_once_their_checksum_matches(tmp_path: Path) ->
     arrive(folder, "alpha", (0, 0, 5))
     assert Receiver(folder, None).run() == Receiver(folder, None).run() == DataReceipt()
     data = folder / layout.DATA / "x"
-    assert [(data / name).read_text() for name in ("a", "b\n\udcff", "link", "empty")] == [
-        "alpha",
-        "beta",
-        "alpha",
-        "",
-    ]
+    contents = {"a": "alpha", "b\n\udcff": "beta", "link": "alpha", "empty": ""}
+    assert {name: (data / name).read_text() for name in contents} == contents
     assert (folder / "code/in/x/a").read_text() == "alpha"
     assert os.access(data / "deep/again", os.X_OK)
     assert not os.access(data / "a", os.X_OK)

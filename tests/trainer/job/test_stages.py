@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vastrun.contract.records import read_as
-from vastrun.launcher.decisions.stages import stage_text
+from vastrun.launcher.decisions.job_shape import stage_text
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.stage_config import GateConfig, missed_gate
