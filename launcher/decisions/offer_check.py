@@ -6,11 +6,14 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vastrun.launcher.core import BoxStatus, Instance, Offer, Run
 from vastrun.launcher.core.gpus import is_same_name, may_be
-from vastrun.launcher.core.job import JobSpec, Resources
+
+if TYPE_CHECKING:
+    from vastrun.launcher.core.job import JobSpec, Resources
 
 COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 """Script for any POSIX shell; `read_box` parses its output."""

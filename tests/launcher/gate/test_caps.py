@@ -29,7 +29,7 @@ BESIDE: Mapping[str, str] = {
     "ledger/postgres.py: _MAX_CONNECTIONS": "ours",
     "ledger/sql.py: MAX_MEASURED": "of our own rows that are read",
     "outputs/checkpoints.py: _MAX_KEPT": "of copies on this computer",
-    "outputs/tail.py: MAX_LOG_CHUNK_BYTES": "of one read of the log",
+    "outputs/store.py: MAX_LOG_CHUNK_BYTES": "of one read of the log",
     "providers/docker/containers.py: _MAX_PROCESSES": "of a container, for its kernel",
     "providers/onstart.py: MAX_BYTES": "of a script that is sent",
     "providers/vast/account.py: _MAX_RETRY_S": "of our own retries",
