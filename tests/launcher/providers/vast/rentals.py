@@ -13,6 +13,7 @@ from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
@@ -20,12 +21,10 @@ from vastrun.testing.setup import LEASE
 LABEL = "vastrun-calm-heron-3f1a"
 
 
-def open_market(
-    vast: VastEmulator, state: Path, clock: FakeClock | None = None, *, many_runs: bool = False
-) -> VastProvider:
-    """The provider, with a clock that passes every pause at once; `many_runs`: for many runs at once."""
+def open_market(vast: VastEmulator, state: Path, clock: Clock | None = None, **options: Any) -> VastProvider:
+    """The provider, with a clock that passes every pause at once; the options are its own."""
     account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    return VastProvider(account, state, clock=clock or FakeClock(time.time()), many_runs=many_runs)
+    return VastProvider(account, state, clock=clock or FakeClock(time.time()), **options)
 
 
 def job(**resources: Any) -> JobSpec:

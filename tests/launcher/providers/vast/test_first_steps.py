@@ -11,6 +11,7 @@ from tests.emulators.vast import VastEmulator
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
+from tests.launcher.providers.vast.rentals import open_market
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
@@ -19,8 +20,6 @@ from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 
@@ -31,8 +30,7 @@ class Desk:
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast = vast
         clock = FakeClock(time.time())
-        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-        self.provider = VastProvider(account, folder, clock=clock)
+        self.provider = open_market(vast, folder, clock)
         self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
         self.screen = FakeScreen()
         self.services = Services(
