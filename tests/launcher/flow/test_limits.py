@@ -7,7 +7,7 @@ import pytest
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import Fault, launch_killed
 from tests.launcher.world import World
 from vastrun.launcher.core import Cause, ExtraRates, UserRequest, bills
 from vastrun.launcher.core.job import Limits
@@ -111,9 +111,7 @@ def test_a_launcher_killed_between_destroy_and_proof_does_not_make_the_run_deare
 
     world = World(folder(tmp_path, "killed"))
     nth = calm.plan.calls["provider.instances"] - proofs + 1
-    world.expect(Fault(verb="provider.instances", nth=nth, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.instances", "before", nth=nth)
     assert world.rented() == 0
     world.pass_time(3600)
     run = world.resume()
