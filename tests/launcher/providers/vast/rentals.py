@@ -8,6 +8,7 @@ from typing import Any
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.jobs import train_job
+from tests.offers import rental_order
 from tests.waiting import eventually
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, UnreachableError
@@ -35,15 +36,7 @@ def job(**resources: Any) -> JobSpec:
 def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> RentalOrder:
     """The best offer, with a lease that never acts."""
     offer = provider.search(spec or job())[0]
-    ordered = RentalOrder(
-        offer=offer,
-        label=LABEL,
-        image="pytorch/pytorch:2.13.0",
-        disk_gb=10.0,
-        onstart="true\n",
-        env=LEASE,
-        max_usd=worst_case_usd(spec or job(), offer),
-    )
+    ordered = rental_order(offer, env=LEASE, max_usd=worst_case_usd(spec or job(), offer))
     return replace(ordered, **changes)
 
 

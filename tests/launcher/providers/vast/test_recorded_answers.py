@@ -13,8 +13,7 @@ from tests.fakes import FakeClock
 from tests.http_servers import QuietHandler, serving
 from tests.launcher.providers.vast import recorded_answers
 from tests.launcher.providers.vast.rentals import LABEL
-from tests.offers import rtx_4090
-from vastrun.launcher.core import RentalOrder
+from tests.offers import rental_order, rtx_4090
 from vastrun.launcher.core.errors import ProviderError, VastrunError
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.errors import Answer, map_error
@@ -23,15 +22,7 @@ from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
 
 RICH = recorded_answers.RecordedAnswer(body={"id": 1, "credit": 100.0})
-ORDER = RentalOrder(
-    offer=rtx_4090(id="200", host="39273", gpu_name="RTX 5060 Ti", gpu_memory_gb=16.3),
-    label=LABEL,
-    image="pytorch/pytorch:2.13.0",
-    disk_gb=10.0,
-    onstart="true\n",
-    env=LEASE,
-    max_usd=0.1,
-)
+ORDER = rental_order(rtx_4090(id="200", host="39273"), env=LEASE, max_usd=0.1)
 
 
 @contextmanager
