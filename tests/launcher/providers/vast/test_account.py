@@ -1,7 +1,7 @@
 """The account's key is read in one place, from where Vast's own tools keep it, and is never shown."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,14 +144,9 @@ def test_a_question_that_failed_is_asked_again_and_the_old_answer_is_no_answer()
 
 
 def test_threads_that_ask_together_wait_for_one_answer() -> None:
-    clock, oracle, told = FakeClock(), Oracle(), list[int]()
-    latest = CachedQuery(oracle, clock.now, 5.0)
-    threads = [threading.Thread(target=lambda: told.append(latest.get())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert told == [1] * 8
+    latest = CachedQuery(Oracle(), FakeClock().now, 5.0)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: latest.get(), range(8))) == [1] * 8
 
 
 class Desk:
