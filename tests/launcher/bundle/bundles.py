@@ -55,6 +55,13 @@ def code_of(bundle: Bundle) -> str:
             return file.read().decode()
 
 
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Each text at its path below the folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def git(folder: Path, *words: str) -> None:
     who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "protocol.file.allow=always"]
     subprocess.run(["git", *who, "-C", str(folder), *words], check=True, capture_output=True)

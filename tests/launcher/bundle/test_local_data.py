@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job
-from tests.launcher.bundle.bundles import git, run_of, shipped_code
+from tests.launcher.bundle.bundles import git, run_of, shipped_code, write_files
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.bundle import Bundler
@@ -23,11 +23,8 @@ from vastrun.launcher.core.job import Code, DataFile, JobSpec, Secret
 def spec(tmp_path: Path) -> JobSpec:
     """A job whose checkout ignores its data."""
     root = tmp_path / "code"
-    for name, text in {"data/a.bin": "a" * 100, "data/b/c.bin": "c" * 50, "data/b/same": "a" * 100}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    (root / "train.py").write_text("print()\n")
-    (root / ".gitignore").write_text("data/b\n")
+    write_files(root, {"data/a.bin": "a" * 100, "data/b/c.bin": "c" * 50, "data/b/same": "a" * 100})
+    write_files(root, {"train.py": "print()\n", ".gitignore": "data/b\n"})
     git(root, "init", "-q")
     data = (DataFile(path=f"{root}/../code/data"),)
     return replace(command_job(), code=Code(path=str(root)), data=data)
