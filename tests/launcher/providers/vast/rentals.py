@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock
+from tests.fake_outputs import FakeOutputStore, FakePacker
+from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.offers import rental_order
 from tests.waiting import eventually
@@ -14,6 +15,8 @@ from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.transport import VastAccount
@@ -26,6 +29,20 @@ def open_market(vast: VastEmulator, state: Path, clock: Clock | None = None, **o
     """The provider, with a clock that passes every pause at once; the options are its own."""
     account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
     return VastProvider(account, state, clock=clock or FakeClock(time.time()), **options)
+
+
+def services_on(provider: VastProvider, folder: Path, clock: Any) -> Services:
+    """What a launcher has that drives runs there, with a ledger in memory."""
+    return Services(
+        provider=provider,
+        ledger=SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True),
+        clock=clock,
+        packer=FakePacker(folder),
+        output_store=FakeOutputStore(),
+        screen=FakeScreen(),
+        user_requests=FakeUserRequests(clock),
+        who="desk:1:0",
+    )
 
 
 def job(**resources: Any) -> JobSpec:
