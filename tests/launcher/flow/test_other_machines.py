@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -33,19 +33,14 @@ class TwiceMarket(Market):
             (_, order), self.again = self.again, None
             self.second = super().rent(order)
         listed = list(super().instances())
-        if self.again_listed and "2" in self.ends and self.second is not None:
+        if self.again_listed and "2" in self.destroyed and self.second is not None:
             listed.append(self.second)
         return listed
 
     def destroy(self, instance_id: str) -> None:
         if instance_id == "2" and self.deaf_to_2:
             raise ProviderError("HTTP 500")
-        self.ends.append(instance_id)
         super().destroy(instance_id)
-
-    def __init__(self, *arguments: Any, **names: Any) -> None:
-        super().__init__(*arguments, **names)
-        self.ends: list[str] = []
 
     again: tuple[float, RentalOrder] | None = None
 
@@ -145,10 +140,6 @@ class GhostMarket(Market):
     ghost: str | None = None
     by_id = False
 
-    def __init__(self, *arguments: Any, **names: Any) -> None:
-        super().__init__(*arguments, **names)
-        self.destroyed: list[str] = []
-
     def rent(self, order: RentalOrder) -> Instance:
         machine = super().rent(order)
         self.rows[machine.id] = self.newest = machine
@@ -163,10 +154,6 @@ class GhostMarket(Market):
     def machine(self, instance_id: str) -> Instance | None:
         ghost = self.rows[instance_id] if instance_id == self.ghost and self.by_id else None
         return super().machine(instance_id) or ghost
-
-    def destroy(self, instance_id: str) -> None:
-        self.destroyed.append(instance_id)
-        super().destroy(instance_id)
 
     rows: ClassVar[dict[str, Instance]] = {}
     newest: Instance | None = None
@@ -198,7 +185,7 @@ def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: 
     assert terminal.launch().exit_code == 0
 
     run = terminal.ledger.runs()[0]
-    assert twice(terminal).ends == ["2", "1"]
+    assert twice(terminal).destroyed == ["2", "1"]
     told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
     assert told == [
         "the provider lists machine 2 for this run, ignored: it was destroyed, and its id is unknown"
