@@ -56,11 +56,9 @@ class SlottedMarket:
         offer = rtx_4090(UNITS, id="4711", host="host-1", disk_gb=200.0, usd_per_hour=2 * PRICE)
         return a_run(
             id="held-owl-0a0a",
-            job=spec.name,
             spec_json=dump_job(spec),
             provider=self.name,
             phase=Phase.TRAIN,
-            out_dir="/nowhere",
             created_at=now,
             offer=offer,
             instance_id="1",
