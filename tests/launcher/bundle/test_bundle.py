@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.bundle.bundles import SPEC, job_with, members, packed, run_of, shipped_code, write_files
+from tests.launcher.bundle.bundles import (
+    SPEC,
+    files_of,
+    job_with,
+    members,
+    packed,
+    run_of,
+    shipped_code,
+    write_files,
+)
 from vastrun.contract import layout
 from vastrun.contract.job import Job, JobBatch, JobCheckpoints
 from vastrun.contract.records import read_as, read_json
@@ -185,10 +193,8 @@ def test_a_run_of_a_batch_takes_the_values_of_its_point_to_the_box() -> None:
         return {"train.optim.lr": 0.003}
 
     run = replace(run_of(SPEC), batch="widths", point="0123456789")
-    with Bundler({}, values_of=values_of) as bundler, tarfile.open(bundler.pack(run, SPEC).path) as tar:
-        reader = tar.extractfile(layout.JOB)
-        assert reader is not None
-        job = read_json(Job, reader.read())
+    with Bundler({}, values_of=values_of) as bundler:
+        job = read_json(Job, files_of(bundler.pack(run, SPEC))[layout.JOB])
     assert asked == [("widths", "0123456789")]
     assert job.batch == JobBatch(name="widths", values={"train.optim.lr": 0.003})
 

@@ -1,7 +1,6 @@
 """Files of this computer as data: what is sent, under which checksum, and what ends it."""
 
 import os
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job
-from tests.launcher.bundle.bundles import git, run_of, shipped_code, write_files
+from tests.launcher.bundle.bundles import files_of, git, run_of, shipped_code, write_files
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.bundle import Bundler
@@ -47,10 +46,7 @@ def sent(spec: JobSpec, state: Path) -> tuple[list[str], bytes]:
     """The lines of the list on the machine, and the first pack."""
     with bundler_of(state) as bundler:
         run = run_of(spec)
-        with tarfile.open(bundler.pack(run, spec).path) as tar:
-            reader = tar.extractfile(layout.DATA_LIST)
-            assert reader is not None
-            lines = reader.read().decode().splitlines()
+        lines = files_of(bundler.pack(run, spec))[layout.DATA_LIST].decode().splitlines()
         contents = bundler.data_contents(run, spec)
         assert contents is not None
         path, _ = bundler.pack_data(run, spec, DataReceipt(missing=tuple(range(len(contents.sizes)))))
