@@ -52,11 +52,6 @@ def terminal(tmp_path: Path) -> Terminal:
     return terminal
 
 
-def twice(terminal: Terminal) -> TwiceMarket:
-    assert isinstance(terminal.market, TwiceMarket)
-    return terminal.market
-
-
 def check(terminal: Terminal) -> None:
     """Both are gone, both were told of, and both were paid for."""
     market, run = terminal.market, terminal.ledger.runs()[0]
@@ -69,7 +64,7 @@ def check(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("later_s", [0, *slow((1,), (10,), (100,), (200,))])
 def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, later_s: float) -> None:
-    twice(terminal).later_s = later_s
+    terminal.market.later_s = later_s
     assert terminal.launch().exit_code == 0
     assert terminal.ledger.runs()[0].instance_id == "1"
     check(terminal)
@@ -77,17 +72,17 @@ def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, 
 
 @pytest.mark.slow
 def test_one_that_cannot_be_ended_at_once_is_ended_later(terminal: Terminal) -> None:
-    twice(terminal).deaf_to_2 = True
+    terminal.market.deaf_to_2 = True
     terminal.at(100, lambda: setattr(terminal.market, "deaf_to_2", False))
     assert terminal.launch().exit_code == 0
     check(terminal)
 
 
 def test_one_that_cannot_be_ended_at_all_keeps_the_run_open(terminal: Terminal) -> None:
-    twice(terminal).deaf_to_2 = True
+    terminal.market.deaf_to_2 = True
     assert terminal.launch().exit_code == 11
     assert terminal.ledger.runs(open_only=True)
-    twice(terminal).deaf_to_2 = False
+    terminal.market.deaf_to_2 = False
     assert terminal.type("resume", "last").exit_code == 0
     check(terminal)
 
@@ -180,12 +175,12 @@ def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_ch
 
 @pytest.mark.slow
 def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: Terminal) -> None:
-    twice(terminal).again_listed = True
+    terminal.market.again_listed = True
 
     assert terminal.launch().exit_code == 0
 
     run = terminal.ledger.runs()[0]
-    assert twice(terminal).destroyed == ["2", "1"]
+    assert terminal.market.destroyed == ["2", "1"]
     told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
     assert told == [
         "the provider lists machine 2 for this run, ignored: it was destroyed, and its id is unknown"
