@@ -78,7 +78,6 @@ ROWS = [
 
 def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
-    folder.mkdir()
     world = World(folder)
     world.expect(fault)
 

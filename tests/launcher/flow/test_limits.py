@@ -105,11 +105,11 @@ def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_launcher_killed_between_destroy_and_proof_does_not_make_the_run_dearer(tmp_path: Path) -> None:
-    calm = World(folder(tmp_path, "calm"))
+    calm = World(tmp_path / "calm")
     calm.launch()
     proofs = 2
 
-    world = World(folder(tmp_path, "killed"))
+    world = World(tmp_path / "killed")
     nth = calm.plan.calls["provider.instances"] - proofs + 1
     launch_killed(world, "provider.instances", "before", nth=nth)
     assert world.rented() == 0
@@ -117,11 +117,6 @@ def test_a_launcher_killed_between_destroy_and_proof_does_not_make_the_run_deare
     run = world.resume()
 
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
-
-
-def folder(parent: Path, name: str) -> Path:
-    (parent / name).mkdir()
-    return parent / name
 
 
 def world_of(tmp_path: Path, *, down_gb: float) -> World:

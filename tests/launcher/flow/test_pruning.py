@@ -177,9 +177,7 @@ def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
 ) -> None:
     struck = 0
     for nth in (1, 5, 30, 31, 32):
-        folder = tmp_path / str(nth)
-        folder.mkdir()
-        world = World(folder, training=replace(LONG, seconds=60))
+        world = World(tmp_path / str(nth), training=replace(LONG, seconds=60))
         prune_later(world, after_s=12)
         world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
 

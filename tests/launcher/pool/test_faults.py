@@ -67,7 +67,6 @@ class SlottedWorld(World):
 
 def strikes(fault: faults.Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it no slot stays and no verdict lies."""
-    folder.mkdir()
     world = SlottedWorld(folder)
     world.expect(fault)
 
