@@ -339,13 +339,9 @@ class FakeBox:
         self.files |= self.training.leaves
         if outcome is not None:
             self.files[layout.OUTCOME] = outcome.to_json().encode()
-        listed = [
-            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for path, content in sorted(self.files.items())
-            if path.startswith("run/")
-        ]
         if self.training.writes_manifest:
-            self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
+            listed = {path: self.files[path] for path in sorted(self.files) if path.startswith("run/")}
+            self.files[layout.MANIFEST] = manifest_of(listed)
         self.files[layout.EXIT] = f"{exit_code}\n".encode()
 
     def _tell(self, step: int) -> None:
@@ -358,6 +354,12 @@ class FakeBox:
     def _log(self, text: str, *, source: str = "rank0") -> None:
         line = f"{self._clock.now():.3f} {source} {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
+
+
+def manifest_of(files: Mapping[str, bytes], **about: object) -> bytes:
+    """The list of these files, as a box writes it."""
+    listed = [asdict(_sum(path, content)) for path, content in files.items()]
+    return json.dumps({**about, "files": listed}).encode()
 
 
 def _sum(path: str, content: bytes) -> FileChecksum:

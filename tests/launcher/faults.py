@@ -1,10 +1,12 @@
 """Faults: trouble injected at one call of one verb, before or after it took effect."""
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
 
 from tests.fakes import FakeProvider
 from vastrun.launcher.core import Cause, Instance, Phase, errors
@@ -48,6 +50,15 @@ class Fault:
         return f"{self.trouble} {self.moment} {self.verb} #{self.nth}" + (
             f" x{self.times}" * (self.times > 1)
         )
+
+
+def launch_killed(
+    world: Any, verb: str, moment: Moment, *, nth: int = 1, besides: Sequence[Fault] = ()
+) -> None:
+    """A launcher begins the run, and is killed at that call; the other faults may strike before."""
+    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"), *besides)
+    with pytest.raises(Killed):
+        world.launch()
 
 
 Strikes = Callable[[Fault, Path], bool]

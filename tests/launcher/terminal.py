@@ -87,6 +87,8 @@ class Market(FakeProvider):
         self.deaf = False
         """Agrees to destroy a machine and does not, while this is set."""
         self._trainings = trainings
+        self.destroyed: list[str] = []
+        """Machines that it was asked to destroy."""
 
     def rent(self, order: RentalOrder) -> Instance:
         self.training = self._trainings[0]
@@ -95,6 +97,7 @@ class Market(FakeProvider):
         return super().rent(order)
 
     def destroy(self, instance_id: str) -> None:
+        self.destroyed.append(instance_id)
         if not self.deaf:
             super().destroy(instance_id)
 

@@ -26,6 +26,7 @@ class World:
     def __init__(
         self, folder: Path, *, training: Training | None = None, spec: JobSpec | None = None
     ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.spec = spec or train_job()
         self.clock = FakeClock()
         self.market = FakeProvider(self.clock, training=training)

@@ -32,12 +32,20 @@ def members(content: bytes) -> dict[str, tarfile.TarInfo]:
         return {entry.name: entry for entry in tar}
 
 
+def unpacked(archive: bytes) -> dict[str, bytes]:
+    """Every file of the archive."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
+
+
+def files_of(bundle: Bundle) -> dict[str, bytes]:
+    return unpacked(Path(bundle.path).read_bytes())
+
+
 def packed(spec: JobSpec, *, origin: Origin = NOTHING) -> Mapping[str, bytes]:
     """Every file of the bundle."""
     with Bundler({}, origin=origin) as bundler:
-        bundle = bundler.pack(run_of(spec), spec)
-        with tarfile.open(bundle.path) as tar:
-            return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
+        return files_of(bundler.pack(run_of(spec), spec))
 
 
 def shipped_code(spec: JobSpec) -> dict[str, tarfile.TarInfo]:
@@ -46,13 +54,14 @@ def shipped_code(spec: JobSpec) -> dict[str, tarfile.TarInfo]:
 
 def code_of(bundle: Bundle) -> str:
     """What `train.py` is on the box."""
-    with tarfile.open(bundle.path) as outer:
-        inner = outer.extractfile(layout.CODE_ARCHIVE)
-        assert inner is not None
-        with tarfile.open(fileobj=inner) as code:
-            file = code.extractfile("train.py")
-            assert file is not None
-            return file.read().decode()
+    return unpacked(files_of(bundle)[layout.CODE_ARCHIVE])["train.py"].decode()
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Each text at its path below the folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def git(folder: Path, *words: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.bundle.bundles import SPEC, git, job_with, packed, run_of, shipped_code
+from tests.launcher.bundle.bundles import SPEC, git, job_with, packed, run_of, shipped_code, write_files
 from tests.rights import like_anybody
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
@@ -17,27 +17,15 @@ from vastrun.launcher.outputs.store import FolderStore
 
 
 def test_without_git_all_but_caches_and_outputs_is_code(code: Path) -> None:
-    for name in (
-        ".venv/x.py",
-        "runs/a/log",
-        "__pycache__/t.pyc",
-        "node_modules/a.js",
-        "env/pyvenv.cfg",
-        "pkg/.DS_Store",
-        "pkg/a.py",
-    ):
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text("x")
+    left_out = (".venv/x.py", "runs/a/log", "__pycache__/t.pyc", "node_modules/a.js", "env/pyvenv.cfg")
+    write_files(code, dict.fromkeys((*left_out, "pkg/.DS_Store", "pkg/a.py"), "x"))
     shipped = shipped_code(job_with(code))
     assert list(shipped) == ["pkg/a.py", "run.sh", "train.py"]
     assert (shipped["run.sh"].mode, shipped["train.py"].mode) == (0o755, 0o644)
 
 
 def test_in_a_checkout_the_code_is_what_git_tracks_or_would_track(checkout: Path) -> None:
-    (checkout / "new.py").write_text("x")
-    (checkout / "big.log").write_text("x")
-    (checkout / "runs").mkdir()
-    (checkout / "runs" / "old").write_text("x")
+    write_files(checkout, dict.fromkeys(("new.py", "big.log", "runs/old"), "x"))
     (checkout / "run.sh").unlink()
     assert list(shipped_code(job_with(checkout))) == [".gitignore", "new.py", "train.py"]
 
@@ -58,8 +46,7 @@ def test_the_job_says_at_which_commit_the_code_stands(checkout: Path) -> None:
 
 
 def test_a_folder_inside_a_checkout_ships_only_itself(checkout: Path) -> None:
-    (checkout / "part").mkdir()
-    (checkout / "part" / "a.py").write_text("x")
+    write_files(checkout, {"part/a.py": "x"})
     assert list(shipped_code(job_with(checkout / "part"))) == ["a.py"]
 
 
@@ -70,8 +57,7 @@ def test_a_checkout_that_git_cannot_read_is_not_taken_for_a_plain_folder(checkou
 
 
 def test_a_folder_that_git_ignores_says_so(checkout: Path) -> None:
-    (checkout / "part").mkdir()
-    (checkout / "part" / "a.log").write_text("x")
+    write_files(checkout, {"part/a.log": "x"})
     with pytest.raises(UsageError, match="has no file to upload") as caught:
         packed(job_with(checkout / "part"))
     assert caught.value.hint == "git ignores everything in it"
@@ -79,8 +65,7 @@ def test_a_folder_that_git_ignores_says_so(checkout: Path) -> None:
 
 def test_a_submodule_is_shipped_with_its_files(checkout: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    other.mkdir()
-    (other / "lib.py").write_text("x")
+    write_files(other, {"lib.py": "x"})
     git(other, "init", "-q")
     git(other, "add", ".")
     git(other, "commit", "-qm", "first")
@@ -91,9 +76,7 @@ def test_a_submodule_is_shipped_with_its_files(checkout: Path, tmp_path: Path) -
 
 
 def test_what_is_excluded_stays_here(code: Path) -> None:
-    for name in ("data/a/b.bin", "keep/model.pt", "keep/a.py"):
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text("x")
+    write_files(code, dict.fromkeys(("data/a/b.bin", "keep/model.pt", "keep/a.py"), "x"))
     assert list(shipped_code(job_with(code, "data", "*.pt", "run.sh"))) == ["keep/a.py", "train.py"]
 
 
@@ -153,11 +136,9 @@ def test_the_files_of_secrets_stay_here_though_they_lie_in_the_code(
     place: str, request: pytest.FixtureRequest
 ) -> None:
     folder: Path = request.getfixturevalue(place)
-    (folder / ".env").write_text("TOKEN=hunter2\n")
-    (folder / "key.txt").write_text("hunter2\n")
+    held = {".env": "TOKEN=hunter2\n", "key.txt": "hunter2\n"}
+    write_files(folder, {**held, "sub/key.txt": "harmless=1\n"})
     (folder / "link.txt").symlink_to(folder / "key.txt")
-    (folder / "sub").mkdir()
-    (folder / "sub" / "key.txt").write_text("harmless=1\n")
     secrets = (
         Secret(name="TOKEN", env_file=str(folder / "sub" / ".." / ".env")),
         Secret(name="KEY", file=str(folder / "key.txt")),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.bundle.bundles import SPEC, git, job_with, run_of
+from tests.launcher.bundle.bundles import SPEC, git, job_with, run_of, write_files
 from vastrun.contract.records import RecordError
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.archive import CodeStore
@@ -55,13 +55,10 @@ def test_the_patch_makes_the_shipped_files_out_of_the_commits(
     git(code, "init", "-q", f"--object-format={digests}")
     shipped = code / part
     for folder in {code, shipped}:
-        folder.mkdir(exist_ok=True)
-        (folder / "train.py").write_text("print('hello')\n")
-        (folder / "run.sh").write_text("#!/bin/sh\n")
+        programs = {"train.py": "print('hello')\n", "run.sh": "#!/bin/sh\n", "gone.txt": "x"}
+        settings = {".gitignore": "*.log\n", ".gitattributes": "*.txt text=auto eol=lf\n"}
+        write_files(folder, programs | settings)
         (folder / "run.sh").chmod(0o755)
-        (folder / "gone.txt").write_text("x")
-        (folder / ".gitignore").write_text("*.log\n")
-        (folder / ".gitattributes").write_text("*.txt text=auto eol=lf\n")
     git(code, "add", ".")
     git(code, "commit", "-qm", "first")
     change_all(shipped)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.repository import Traps, make_dirty, put_into_index
-from tests.launcher.bundle.bundles import SPEC, git, job_with, packed, shipped_code
+from tests.launcher.bundle.bundles import SPEC, git, job_with, packed, shipped_code, write_files
 from vastrun.contract import layout
 from vastrun.launcher.bundle.checkout import commit_of, ignored_by_git, worktree
 from vastrun.launcher.core import Origin
@@ -67,8 +67,7 @@ def test_a_pattern_packs_nothing_behind_a_link_that_leads_out(code: Path, secret
 
 
 def test_a_tracked_folder_that_became_a_link_is_not_followed(checkout: Path, secret: Path) -> None:
-    (checkout / "keys").mkdir()
-    (checkout / "keys" / "id_rsa").write_text("harmless")
+    write_files(checkout, {"keys/id_rsa": "harmless"})
     git(checkout, "add", ".")
     (checkout / "keys" / "id_rsa").unlink()
     (checkout / "keys").rmdir()
@@ -101,8 +100,7 @@ def test_a_pipe_that_git_would_wait_for_is_an_error(checkout: Path, name: str) -
     if name == ".git/refs/heads/x":
         (checkout / ".git/HEAD").write_text("ref: refs/heads/x\n")
     os.mkfifo(checkout / name)
-    (checkout / "train.py").write_text("changed: git reads its attributes")
-    (checkout / "new.py").write_text("not tracked: git reads what is ignored")
+    write_files(checkout, {"train.py": "git reads its attributes", "new.py": "git reads what is ignored"})
     with pytest.raises(UsageError, match="git cannot read"):
         packed(job_with(checkout))
 
@@ -116,8 +114,7 @@ def test_rules_without_end_are_an_error(checkout: Path) -> None:
 
 def test_no_setting_of_a_repository_starts_a_program(checkout: Path, tmp_path: Path) -> None:
     traps, nested = Traps(tmp_path), checkout / "nested"
-    nested.mkdir()
-    (nested / "train.py").write_text("print('nested')\n")
+    write_files(nested, {"train.py": "print('nested')\n"})
     for folder in (nested, checkout):
         git(folder, "init", "-q")
         git(folder, "add", "train.py")

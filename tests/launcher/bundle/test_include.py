@@ -1,6 +1,8 @@
-"""Files that are shipped though git ignores them, and why a file was not shipped."""
+"""Files that are shipped though git ignores them, and why a file was not shipped.
 
-import subprocess
+Files with credentials do not leave this computer by themselves, and git LFS's pointers are known.
+"""
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.jobs import command_job
+from tests.launcher.bundle.bundles import git, write_files
 from tests.runs import a_run
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
+from vastrun.launcher.bundle.outgoing import is_lfs_pointer
 from vastrun.launcher.commands.explanation import missing_file
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase
@@ -21,11 +25,9 @@ from vastrun.launcher.core.job import Code
 def checkout(tmp_path: Path) -> Path:
     """A repository that ignores a file, a folder and a kind of file."""
     root = tmp_path / "checkout"
-    for name in ("train.py", "conf/local.yaml", "conf/base.yaml", "data/a/x.csv", "data/y.csv", "best.ckpt"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(name)
-    (root / ".gitignore").write_text("conf/local.yaml\ndata/\n*.ckpt\n")
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    names = ("train.py", "conf/local.yaml", "conf/base.yaml", "data/a/x.csv", "data/y.csv", "best.ckpt")
+    write_files(root, {**dict.fromkeys(names, "x"), ".gitignore": "conf/local.yaml\ndata/\n*.ckpt\n"})
+    git(root, "init", "-q")
     return root
 
 
@@ -65,17 +67,8 @@ def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
     assert why("conf/../conf/local.yaml") is None
     assert why("data/y.csv", exclude=("data",)) == ("data/", "named by code.exclude")
     assert why("conf/local.yaml", include=("conf",)) is None
-    for shipped_or_absent in (
-        "train.py",
-        "no/such.yaml",
-        "conf",
-        "",
-        "/etc/passwd",
-        "../x",
-        "a\0b",
-        "x" * 5000,
-    ):
-        assert why(shipped_or_absent) is None
+    absent = ("no/such.yaml", "conf", "", "/etc/passwd", "../x", "a\0b", "x" * 5000)
+    assert [why(name) for name in ("train.py", *absent)] == [None] * 8
     assert why("train.py", path=f"{folder}/no-such-folder") is None
 
 
@@ -112,3 +105,52 @@ def test_file_that_a_program_missed_is_found_in_what_it_said(checkout: Path, det
     assert missing_file(run) == said
     assert missing_file(replace(run, cause=Cause.DATA)) == ""
     assert missing_file(replace(run, spec_json=dump_job(command_job()))) == ""
+
+
+HELD = {
+    ".env": "WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n",
+    ".env.production": "DEBUG=1\n",
+    ".netrc": "machine api.wandb.ai login user password x\n",
+    ".aws/credentials": "[default]\naws_access_key_id = AKIA\n",
+    "keys/id_ed25519": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
+    "kaggle.json": '{"username":"a","key":"b"}',
+    "conf/api.json": '{"api_key": "Zx81kqPf02mmQw7Ab4Lr"}',
+    "conf/data.txt": "https://data.org/x.zip?X-Amz-Signature=Zx81kqPf02mmQw7Ab4Lr\n",
+    "pip.conf": "index-url = https://user:hunter2@pypi.corp/simple\n",
+    "conf/hub.yaml": f"login: hf_{'a1B2' * 8}\n",
+}
+SHIPPED = {
+    "train.py": f"TOKEN = 'hf_{'a1B2' * 8}'\n",
+    ".env.example": "WANDB_API_KEY=\n",
+    "config.yaml": "tokenizer: gpt2-large-2023-11-xxx\npad_token: '<pad>'\nnum_keys: 8\nkey_dim: 64\n",
+    "special_tokens_map.json": '{"eos_token": "</s>", "unk_token": {"content": "<unk>"}}',
+    ".gitattributes": "# see https://github.com/x/y/overrides.md#generated-code\n",
+    "requirements.txt": f"a @ https://x.org/a.whl#sha256={'a1' * 32}\nb @ git+https://x.org/b#egg=b\n",
+    "urls.csv": "https://zenodo.org/records/1/files/x.csv?download=1&format=csv\n",
+    "weights.bin": "\0key=0123456789abcdef0123456789abcdef",
+    "id_ed25519.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI user@host\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, {**HELD, **SHIPPED})
+    return tmp_path
+
+
+def test_files_with_credentials_are_left_out_unless_the_job_names_them(folder: Path) -> None:
+    tree = worktree(str(folder))
+    assert set(tree.withheld) == HELD.keys()
+    assert set(tree.paths) == SHIPPED.keys()
+    job = replace(command_job(), code=Code(path=str(folder)))
+    assert why_not_shipped(".env", job) == (".env", "left out, since it holds credentials")
+    named = worktree(str(folder), (), [".env", "keys"])
+    assert set(named.paths) == {*SHIPPED, ".env", "keys/id_ed25519"}
+
+
+def test_a_pointer_of_git_lfs_is_known(folder: Path) -> None:
+    (folder / "backbone.pth").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    )
+    files = worktree(str(folder)).files
+    assert [file.name for file in files if is_lfs_pointer(file)] == ["backbone.pth"]

@@ -1,7 +1,6 @@
 """Files of this computer as data: what is sent, under which checksum, and what ends it."""
 
 import os
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job
-from tests.launcher.bundle.bundles import git, run_of, shipped_code
+from tests.launcher.bundle.bundles import files_of, git, run_of, shipped_code, write_files
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.bundle import Bundler
@@ -23,11 +22,8 @@ from vastrun.launcher.core.job import Code, DataFile, JobSpec, Secret
 def spec(tmp_path: Path) -> JobSpec:
     """A job whose checkout ignores its data."""
     root = tmp_path / "code"
-    for name, text in {"data/a.bin": "a" * 100, "data/b/c.bin": "c" * 50, "data/b/same": "a" * 100}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    (root / "train.py").write_text("print()\n")
-    (root / ".gitignore").write_text("data/b\n")
+    write_files(root, {"data/a.bin": "a" * 100, "data/b/c.bin": "c" * 50, "data/b/same": "a" * 100})
+    write_files(root, {"train.py": "print()\n", ".gitignore": "data/b\n"})
     git(root, "init", "-q")
     data = (DataFile(path=f"{root}/../code/data"),)
     return replace(command_job(), code=Code(path=str(root)), data=data)
@@ -50,10 +46,7 @@ def sent(spec: JobSpec, state: Path) -> tuple[list[str], bytes]:
     """The lines of the list on the machine, and the first pack."""
     with bundler_of(state) as bundler:
         run = run_of(spec)
-        with tarfile.open(bundler.pack(run, spec).path) as tar:
-            reader = tar.extractfile(layout.DATA_LIST)
-            assert reader is not None
-            lines = reader.read().decode().splitlines()
+        lines = files_of(bundler.pack(run, spec))[layout.DATA_LIST].decode().splitlines()
         contents = bundler.data_contents(run, spec)
         assert contents is not None
         path, _ = bundler.pack_data(run, spec, DataReceipt(missing=tuple(range(len(contents.sizes)))))

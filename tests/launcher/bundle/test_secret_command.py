@@ -2,13 +2,14 @@
 
 import os
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.fakes import FakeClock
 from tests.pty import pty
 from vastrun.launcher.bundle.secret_command import MAX_AGE_S, MAX_BYTES, MAX_FALLBACK_AGE_S, CommandSecrets
 from vastrun.launcher.core.errors import JobValueError
@@ -16,15 +17,6 @@ from vastrun.launcher.core.job import Secret
 
 VALUE = "hunter2-hunter2"
 ENVIRONMENT = {"PATH": os.environ["PATH"], "WORD": VALUE}
-
-
-class Clock:
-    """Tells the time that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def secret(command: str, folder: Path | None = None) -> Secret:
@@ -106,67 +98,49 @@ def test_a_daemon_that_a_command_starts_is_not_waited_for(tmp_path: Path) -> Non
 
 
 def test_a_value_is_read_again_when_it_is_old(tmp_path: Path) -> None:
-    clock, token = Clock(), counting(tmp_path)
-    secrets = CommandSecrets(ENVIRONMENT, now=clock)
+    clock, token = FakeClock(), counting(tmp_path)
+    secrets = CommandSecrets(ENVIRONMENT, now=clock.now)
     assert [secrets.read(token), secrets.read(token)] == ["1", "1"]
-    clock.now = MAX_AGE_S + 1
+    clock.sleep(MAX_AGE_S + 1)
     assert secrets.read(token) == "2"
 
 
 def test_a_former_value_is_used_for_a_day_where_the_vault_is_locked_again(tmp_path: Path) -> None:
-    clock, token = Clock(), counting(tmp_path, fails="test -e locked")
-    secrets = CommandSecrets(ENVIRONMENT, now=clock)
+    clock, token = FakeClock(), counting(tmp_path, fails="test -e locked")
+    secrets = CommandSecrets(ENVIRONMENT, now=clock.now)
     assert secrets.read(token) == "1"
     (tmp_path / "locked").touch()
-    clock.now = MAX_AGE_S + 1
+    clock.sleep(MAX_AGE_S + 1)
     assert secrets.read(token) == "1" and (tmp_path / "calls").read_text() == "xx"
-    clock.now = MAX_FALLBACK_AGE_S + 1
+    clock.sleep(MAX_FALLBACK_AGE_S - MAX_AGE_S)
     with pytest.raises(JobValueError, match="exit code 3"):
         secrets.read(token)
 
 
 def test_many_runs_ask_a_command_once(tmp_path: Path) -> None:
-    secrets, token, values = CommandSecrets(ENVIRONMENT), counting(tmp_path), list[str]()
-    threads = [threading.Thread(target=lambda: values.append(secrets.read(token))) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert values == ["1"] * 20
+    secrets, token = CommandSecrets(ENVIRONMENT), counting(tmp_path)
+    with ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(lambda _: secrets.read(token), range(20))) == ["1"] * 20
 
 
 def test_runs_that_wait_for_a_command_share_its_failure(tmp_path: Path) -> None:
-    secrets, token, errors = (
-        CommandSecrets(ENVIRONMENT),
-        secret("printf x >>calls; sleep 1; false", tmp_path),
-        [],
-    )
-
-    def read() -> None:
-        try:
-            secrets.read(token)
-        except JobValueError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=read) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == 8 and len((tmp_path / "calls").read_text()) == 1
+    secrets, token = CommandSecrets(ENVIRONMENT), secret("printf x >>calls; sleep 1; false", tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        reads = [pool.submit(secrets.read, token) for _ in range(8)]
+    assert all(isinstance(read.exception(), JobValueError) for read in reads)
+    assert len((tmp_path / "calls").read_text()) == 1
     with pytest.raises(JobValueError):
         secrets.read(token)
     assert len((tmp_path / "calls").read_text()) == 2
 
 
 def test_a_driver_takes_over_what_is_known(tmp_path: Path) -> None:
-    clock, later = Clock(), Clock()
-    clock.now, later.now = 5000.0, 7.0
-    first, second = CommandSecrets(ENVIRONMENT, now=clock), CommandSecrets({}, now=later)
+    clock, later = FakeClock(5000.0), FakeClock(7.0)
+    first, second = CommandSecrets(ENVIRONMENT, now=clock.now), CommandSecrets({}, now=later.now)
     assert first.hand_over() == b""
     token = counting(tmp_path)
     first.read(token)
-    clock.now += MAX_AGE_S - 10
+    clock.sleep(MAX_AGE_S - 10)
     second.take_over(first.hand_over())
     assert second.known(token) == second.read(token) == "1"
     assert second.known(replace(token, name="OTHER")) == "1"

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs import TrainJob
-from tests.runs import a_run
+from tests.launcher.bundle.bundles import SPEC, run_of
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.secret_values import value_in
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Secret
-from vastrun.trainer.job.config import TrainConfig
 
-SPEC = TrainJob(name="job", train=TrainConfig(steps=7))
-RUN = a_run(job="job")
+RUN = run_of(SPEC)
 
 
 @pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import PRICE
-from tests.launcher.faults import KILL_IN, Fault, Killed
+from tests.launcher.faults import KILL_IN, launch_killed
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
 from tests.slow import slow
@@ -256,10 +256,7 @@ def test_a_launcher_that_saw_its_machine_become_ready_notes_how_long_that_took(w
 
 
 def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so(world: World) -> None:
-    verb, moment = KILL_IN[Phase.BOOT]
-    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[Phase.BOOT])
     world.expect()
     assert world.run().phase is Phase.BOOT
     world.pass_time(600.0)
@@ -268,10 +265,8 @@ def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so
 
 
 def test_the_row_has_the_offer_before_the_machine_is_asked_for(world: World) -> None:
-    world.expect(Fault(verb="provider.rent", nth=1, moment="before", trouble="killed"))
     began = world.clock.now()
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.rent", "before")
     run = world.run()
     assert run.offer is not None
     assert (run.usd_per_hour, run.host, run.image) == (PRICE, run.offer.host, run.offer.image or "")

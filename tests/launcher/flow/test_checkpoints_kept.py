@@ -47,7 +47,6 @@ def proven(outcome: Outcome) -> Outcome:
 
 def world_of_a_command(folder: Path) -> World:
     """A run of a user's own program that saves a checkpoint every few seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
     job = command_job(checkpoints=Checkpoints(files="checkpoints/*"), success=Success(steps=20))
     training = Training(seconds=40.0, steps=20, kind="command", outcome=proven)
     world = World(folder, training=training, spec=job)

@@ -8,7 +8,7 @@ import pytest
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import launch_killed
 from tests.launcher.world import World
 from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits
@@ -67,9 +67,7 @@ def test_a_machine_that_still_loads_at_the_deadline_is_given_back(tmp_path: Path
 
 def test_a_run_that_is_resumed_keeps_its_deadline(tmp_path: Path) -> None:
     world = World(tmp_path, training=ENDLESS, spec=job())
-    world.expect(Fault(verb="output_store.download_log", nth=3, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "output_store.download_log", "after", nth=3)
     world.pass_time(300)
     run = world.resume()
     assert run.cause is Cause.TIME_LIMIT

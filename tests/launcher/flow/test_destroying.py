@@ -22,8 +22,6 @@ from vastrun.launcher.core import Cause, Phase
 def test_only_a_destroy_that_failed_is_a_try_and_after_ten_over_six_minutes_it_is_reported(
     failures: int, phase: Phase, tries: int, waits_s: float, within_s: float, tmp_path: Path
 ) -> None:
-    (tmp_path / "calm").mkdir()
-    (tmp_path / "failing").mkdir()
     calm, world = World(tmp_path / "calm"), World(tmp_path / "failing")
     calm.launch()
     world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=failures))

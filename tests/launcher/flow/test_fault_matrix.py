@@ -18,10 +18,10 @@ from tests.launcher.faults import (
     PROVIDER_TROUBLES,
     REMOTE_TROUBLES,
     Fault,
-    Killed,
     Moment,
     check_first_call,
     check_later_calls,
+    launch_killed,
 )
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.world import World
@@ -78,7 +78,6 @@ ROWS = [
 
 def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
-    folder.mkdir()
     world = World(folder)
     world.expect(fault)
 
@@ -131,9 +130,7 @@ def test_two_faults_leave_nothing_rented_and_no_false_verdict(seed: int, tmp_pat
 
 
 def test_a_list_that_fails_is_not_an_empty_list(world: World) -> None:
-    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.destroy", "before")
     world.plan.calls.clear()
     world.expect(
         Fault(verb="provider.destroy", nth=1, moment="before", trouble="ignored", times=99),
@@ -147,9 +144,7 @@ def test_a_list_that_fails_is_not_an_empty_list(world: World) -> None:
 
 
 def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(world: World) -> None:
-    world.expect(Fault(verb="provider.rent", nth=1, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.rent", "after")
     world.plan.calls.clear()
     world.expect(Fault(verb="provider.instances", nth=1, moment="before", trouble="blank"))
     run = world.resume()
@@ -190,10 +185,7 @@ def test_a_computer_that_sleeps_in_a_phase_leaves_nothing_rented_and_no_false_ve
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, world: World) -> None:
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[phase])
     assert world.run().phase is phase
     world.pass_time(policy.lease_of(world.spec, world.market.search(world.spec)[0]).life_s)
     assert world.rented() == 0
@@ -201,10 +193,7 @@ def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Ph
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase, world: World) -> None:
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[phase])
     run = world.resume()
     assert run.cause is None, run.detail
     check_nothing_leaked_and_nothing_lied(world, run)

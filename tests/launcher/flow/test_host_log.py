@@ -57,7 +57,6 @@ def terminal(tmp_path: Path) -> Terminal:
 def launch(terminal: Terminal, log: str | VastrunError, *, unexplained: bool = True) -> tuple[Run, list[str]]:
     """The first run, and what was told of its boot."""
     market = terminal.market
-    assert isinstance(market, LoggingMarket)
     market.log, market.unexplained = log, unexplained
     market.loading["host-1"] = Loading(seconds=math.inf)
     terminal.launch()

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import launch_killed
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract.outcome import IdleGpus, WaitsFor
@@ -43,9 +43,7 @@ def test_it_is_reported_once_while_the_run_trains_on(tmp_path: Path) -> None:
 def test_another_launcher_reports_only_another_reason(tmp_path: Path, later: IdleGpus, count: int) -> None:
     status: dict[str, object] = {"idle_gpus": asdict(IDLE)}
     world = World(tmp_path, training=Training(seconds=600.0, supervisor=status))
-    world.expect(Fault(verb="output_store.download_log", nth=5, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "output_store.download_log", "after", nth=5)
     assert len(reports(world)) == 1
     status["idle_gpus"] = asdict(later)
     assert world.resume().cause is None

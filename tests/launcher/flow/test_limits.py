@@ -7,7 +7,7 @@ import pytest
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import Fault, launch_killed
 from tests.launcher.world import World
 from vastrun.launcher.core import Cause, ExtraRates, UserRequest, bills
 from vastrun.launcher.core.job import Limits
@@ -105,25 +105,18 @@ def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_launcher_killed_between_destroy_and_proof_does_not_make_the_run_dearer(tmp_path: Path) -> None:
-    calm = World(folder(tmp_path, "calm"))
+    calm = World(tmp_path / "calm")
     calm.launch()
     proofs = 2
 
-    world = World(folder(tmp_path, "killed"))
+    world = World(tmp_path / "killed")
     nth = calm.plan.calls["provider.instances"] - proofs + 1
-    world.expect(Fault(verb="provider.instances", nth=nth, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.instances", "before", nth=nth)
     assert world.rented() == 0
     world.pass_time(3600)
     run = world.resume()
 
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.01)
-
-
-def folder(parent: Path, name: str) -> Path:
-    (parent / name).mkdir()
-    return parent / name
 
 
 def world_of(tmp_path: Path, *, down_gb: float) -> World:

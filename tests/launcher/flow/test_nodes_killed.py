@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment, launch_killed
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.node_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
 from tests.launcher.node_world import RUN_ID, Life, NodeWorld
@@ -20,10 +20,8 @@ from vastrun.launcher.flow.services import Services
 
 def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
-    world.expect(Fault(verb="provider.search", nth=1, moment="before", trouble="error"))
-    world.expect(*world.plan.faults, Fault(verb="ledger.save", nth=1, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    fault = Fault(verb="provider.search", nth=1, moment="before", trouble="error")
+    launch_killed(world, "ledger.save", "after", besides=(fault,))
     assert [row.phase for row in world.rows()] == [Phase.ENDED, Phase.PLAN], world.told
     world.resume()
     check_nothing_leaked(world)
@@ -36,11 +34,7 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
     phase: Phase, nth: int, tmp_path: Path
 ) -> None:
     world = NodeWorld(tmp_path)
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"))
-
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[phase], nth=nth)
     run = world.resume()
 
     assert run.cause is None, world.told
@@ -66,10 +60,7 @@ def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_
     phase: Phase, shared: NodeWorld, tmp_path: Path
 ) -> None:
     world = shared
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[phase], nth=2)
 
     run = world.resume(computer="laptop")
 
@@ -98,9 +89,7 @@ def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
     verb: str, nth: int, trouble: str, shared: NodeWorld, tmp_path: Path
 ) -> None:
     world = shared
-    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "output_store.download_log", "after", nth=2)
     world.plan.calls.clear()
     world.expect(Fault(verb=verb, nth=nth, moment="after", trouble=trouble))
     with pytest.raises((Killed, StorageError)):
@@ -119,9 +108,7 @@ def test_nobody_takes_a_run_of_several_nodes_from_a_computer_that_was_heard_of_l
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with TeamWorld(tmp_path, postgres.database(), lease_s=60.0) as world:
-        world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
-        with pytest.raises(Killed):
-            world.launch()
+        launch_killed(world, "output_store.download_log", "after", nth=2)
         with pytest.raises(HeldError, match="on desk, since"):
             world.resume(computer="laptop")
 
@@ -133,10 +120,7 @@ def test_nobody_takes_a_run_of_several_nodes_from_a_computer_that_was_heard_of_l
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, *KILL_IN[phase], nth=2)
     world.time.sleep(3600.0)
     assert world.market.rented == 0
 

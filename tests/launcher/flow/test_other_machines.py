@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -33,19 +33,14 @@ class TwiceMarket(Market):
             (_, order), self.again = self.again, None
             self.second = super().rent(order)
         listed = list(super().instances())
-        if self.again_listed and "2" in self.ends and self.second is not None:
+        if self.again_listed and "2" in self.destroyed and self.second is not None:
             listed.append(self.second)
         return listed
 
     def destroy(self, instance_id: str) -> None:
         if instance_id == "2" and self.deaf_to_2:
             raise ProviderError("HTTP 500")
-        self.ends.append(instance_id)
         super().destroy(instance_id)
-
-    def __init__(self, *arguments: Any, **names: Any) -> None:
-        super().__init__(*arguments, **names)
-        self.ends: list[str] = []
 
     again: tuple[float, RentalOrder] | None = None
 
@@ -55,11 +50,6 @@ def terminal(tmp_path: Path) -> Terminal:
     terminal = Terminal(tmp_path)
     terminal.market = TwiceMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
     return terminal
-
-
-def twice(terminal: Terminal) -> TwiceMarket:
-    assert isinstance(terminal.market, TwiceMarket)
-    return terminal.market
 
 
 def check(terminal: Terminal) -> None:
@@ -74,7 +64,7 @@ def check(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("later_s", [0, *slow((1,), (10,), (100,), (200,))])
 def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, later_s: float) -> None:
-    twice(terminal).later_s = later_s
+    terminal.market.later_s = later_s
     assert terminal.launch().exit_code == 0
     assert terminal.ledger.runs()[0].instance_id == "1"
     check(terminal)
@@ -82,17 +72,17 @@ def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, 
 
 @pytest.mark.slow
 def test_one_that_cannot_be_ended_at_once_is_ended_later(terminal: Terminal) -> None:
-    twice(terminal).deaf_to_2 = True
+    terminal.market.deaf_to_2 = True
     terminal.at(100, lambda: setattr(terminal.market, "deaf_to_2", False))
     assert terminal.launch().exit_code == 0
     check(terminal)
 
 
 def test_one_that_cannot_be_ended_at_all_keeps_the_run_open(terminal: Terminal) -> None:
-    twice(terminal).deaf_to_2 = True
+    terminal.market.deaf_to_2 = True
     assert terminal.launch().exit_code == 11
     assert terminal.ledger.runs(open_only=True)
-    twice(terminal).deaf_to_2 = False
+    terminal.market.deaf_to_2 = False
     assert terminal.type("resume", "last").exit_code == 0
     check(terminal)
 
@@ -145,10 +135,6 @@ class GhostMarket(Market):
     ghost: str | None = None
     by_id = False
 
-    def __init__(self, *arguments: Any, **names: Any) -> None:
-        super().__init__(*arguments, **names)
-        self.destroyed: list[str] = []
-
     def rent(self, order: RentalOrder) -> Instance:
         machine = super().rent(order)
         self.rows[machine.id] = self.newest = machine
@@ -163,10 +149,6 @@ class GhostMarket(Market):
     def machine(self, instance_id: str) -> Instance | None:
         ghost = self.rows[instance_id] if instance_id == self.ghost and self.by_id else None
         return super().machine(instance_id) or ghost
-
-    def destroy(self, instance_id: str) -> None:
-        self.destroyed.append(instance_id)
-        super().destroy(instance_id)
 
     rows: ClassVar[dict[str, Instance]] = {}
     newest: Instance | None = None
@@ -193,12 +175,12 @@ def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_ch
 
 @pytest.mark.slow
 def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: Terminal) -> None:
-    twice(terminal).again_listed = True
+    terminal.market.again_listed = True
 
     assert terminal.launch().exit_code == 0
 
     run = terminal.ledger.runs()[0]
-    assert twice(terminal).ends == ["2", "1"]
+    assert terminal.market.destroyed == ["2", "1"]
     told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
     assert told == [
         "the provider lists machine 2 for this run, ignored: it was destroyed, and its id is unknown"

@@ -76,11 +76,6 @@ def terminal(tmp_path: Path) -> Terminal:
     return terminal
 
 
-def bank(terminal: Terminal) -> Bank:
-    assert isinstance(terminal.market, Bank)
-    return terminal.market
-
-
 @pytest.mark.parametrize("account", ["10002", *slow((None,))])
 @pytest.mark.parametrize(
     "command", [("resume", "last"), *slow((("stop", "--now", "last"),), (("wait", "last"),))]
@@ -91,7 +86,7 @@ def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_th
 ) -> None:
     terminal.launch("--detach")
     before = terminal.ledger.runs()[0]
-    bank(terminal).account = account
+    terminal.market.account = account
 
     end = terminal.type(*command)
 
@@ -102,7 +97,7 @@ def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_th
     assert "account 10001" in end.stderr
     assert terminal.market.rented == 1
 
-    bank(terminal).account = OURS
+    terminal.market.account = OURS
     assert terminal.type("resume", "last").exit_code in (0, 3)
     assert terminal.market.rented == 0
 
@@ -114,7 +109,7 @@ def test_a_machine_that_a_key_leaves_to_its_lease_is_named_with_its_end_and_its_
     terminal: Terminal, account: str | None, command: tuple[str, ...]
 ) -> None:
     terminal.launch("--detach")
-    bank(terminal).account = account
+    terminal.market.account = account
     failed = [terminal.type(*command) for _ in range(2)]
 
     run = terminal.ledger.runs()[0]
@@ -135,7 +130,7 @@ def test_a_machine_that_a_key_leaves_to_its_lease_is_named_with_its_end_and_its_
     assert f"vastrun resume {run.id}" in terminal.type("status").stdout
     assert "train (left to its lease)" in terminal.type("status").stdout
 
-    bank(terminal).account = OURS
+    terminal.market.account = OURS
     terminal.type("resume", "last")
     assert terminal.document("status")["runs"][0]["lease"] is None
     assert "left to its lease" not in terminal.type("status").stdout
@@ -143,7 +138,7 @@ def test_a_machine_that_a_key_leaves_to_its_lease_is_named_with_its_end_and_its_
 
 def test_reap_lists_machines_that_are_left_to_their_leases_by_run(terminal: Terminal) -> None:
     terminal.launch("--detach")
-    bank(terminal).account = "10002"
+    terminal.market.account = "10002"
     terminal.type("resume", "last")
     (left,) = terminal.document("reap", "--dry-run")["left"]
     assert (left["id"], left["instance_id"]) == (terminal.ledger.runs()[0].id, "1")
@@ -159,7 +154,7 @@ def test_a_key_that_is_refused_in_mid_run_is_tried_again_and_then_leaves_the_run
     assert terminal.launch().exit_code == code
     if code:
         assert terminal.ledger.runs()[0].cause is None
-        bank(terminal).account = OURS
+        terminal.market.account = OURS
         assert terminal.type("resume", "last").exit_code == 0
     assert terminal.market.rented == 0
 
@@ -193,7 +188,7 @@ def test_a_key_that_is_refused_again_much_later_is_tried_again_as_before(termina
 
 
 def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_renting(terminal: Terminal) -> None:
-    bank(terminal).account = None
+    terminal.market.account = None
     end = terminal.launch()
     assert end.exit_code == 5
     assert "the key is not accepted" in end.output
@@ -207,7 +202,7 @@ def test_a_clock_that_was_set_between_two_launchers_changes_no_bill(terminal: Te
     terminal.launch("--detach")
     desk.sleep(100)
     began = desk.now()
-    desk.ahead_s = bank(terminal).ahead_s = by_s
+    desk.ahead_s = terminal.market.ahead_s = by_s
 
     assert terminal.type("resume", "last").exit_code == 0
 

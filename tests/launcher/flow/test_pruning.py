@@ -8,37 +8,41 @@ import pytest
 
 from tests.fakebox import Loading, Training
 from tests.launcher.cli.test_help import EXIT_CODES
-from tests.launcher.faults import DISK_TROUBLES, REMOTE_TROUBLES, Fault, Killed, Moment
-from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
+from tests.launcher.faults import DISK_TROUBLES, REMOTE_TROUBLES, Fault, Moment, launch_killed
+from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.batch.observer import prune
-from vastrun.launcher.core import Cause, Phase, Run, UserRequest, Verdict
+from vastrun.launcher.core import Cause, Run, UserRequest, Verdict
 from vastrun.launcher.core.batch import Pruning
-from vastrun.launcher.core.errors import HeldError, StorageError
 from vastrun.launcher.core.runs import CAUSE_OF_REQUEST
 
 REASON = "at step 4 its loss 0.41 is not among the best third (best 2 of 7; the bar is 0.32)"
 LONG = Training(seconds=600, steps=100)
 
 
-def ask(world: World, *, after_s: float) -> None:
-    """The batch gives the run up, once so much time has passed."""
+def prune_now(world: World | Terminal, run: Run) -> None:
+    """The batch gives the run up."""
+    prune(world.ledger, run, Pruning(run=run.id, reason=REASON), world.clock.now())
+
+
+def prune_later(world: World, *, after_s: float) -> None:
+    """The same, once so much time has passed."""
     at, sleep = world.clock.now() + after_s, world.clock.sleep
 
     def heard(seconds: float) -> None:
         sleep(seconds)
         if world.clock.now() >= at and world.ledger.runs():
-            prune(world.ledger, world.run(), Pruning(run=RUN_ID, reason=REASON), world.clock.now())
+            prune_now(world, world.run())
 
     world.clock.sleep = heard  # type: ignore[method-assign]
 
 
 def test_a_pruned_run_saves_a_checkpoint_comes_home_and_says_why(tmp_path: Path) -> None:
     world = World(tmp_path, training=LONG)
-    ask(world, after_s=50)
+    prune_later(world, after_s=50)
 
     run = world.launch()
 
@@ -55,19 +59,17 @@ def test_a_pruned_run_saves_a_checkpoint_comes_home_and_says_why(tmp_path: Path)
 
 
 def plan(world: World) -> None:
-    prune(world.ledger, world.begin(), Pruning(run=RUN_ID, reason=REASON), world.clock.now())
+    prune_now(world, world.begin())
 
 
 def rent(world: World) -> None:
-    world.expect(Fault(verb="provider.rent", nth=1, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-    prune(world.ledger, world.run(), Pruning(run=RUN_ID, reason=REASON), world.clock.now())
+    launch_killed(world, "provider.rent", "after")
+    prune_now(world, world.run())
 
 
 def boot(world: World) -> None:
     world.market.loading = {f"host-{n}": Loading(seconds=300, layer_s=50) for n in range(1, 8)}
-    ask(world, after_s=30)
+    prune_later(world, after_s=30)
     world.begin()
 
 
@@ -87,7 +89,7 @@ def test_before_its_training_it_ends_at_once_with_the_same_verdict(
 
 def test_one_that_does_not_stop_in_time_is_pruned_all_the_same(tmp_path: Path) -> None:
     world = World(tmp_path, training=replace(LONG, obeys=False))
-    ask(world, after_s=50)
+    prune_later(world, after_s=50)
     run = world.launch()
     assert (run.cause, run.detail) == (Cause.PRUNED, f"{REASON}; killed: it did not stop in time")
     assert world.rented() == 0
@@ -106,18 +108,16 @@ def test_a_machine_that_only_says_it_was_pruned_contradicts_the_diary(tmp_path: 
 
 
 def test_a_training_that_was_done_before_it_was_asked_has_succeeded(world: World) -> None:
-    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "output_store.download_log", "after", nth=2)
     world.pass_time(60)
-    prune(world.ledger, world.run(), Pruning(run=RUN_ID, reason=REASON), world.clock.now())
+    prune_now(world, world.run())
     run = world.resume()
     assert run.verdict is Verdict.SUCCEEDED
 
 
 def test_what_its_user_asks_for_is_stronger(tmp_path: Path) -> None:
     world = World(tmp_path, training=LONG)
-    ask(world, after_s=50)
+    prune_later(world, after_s=50)
     world.user_requests.at = {world.clock.now() + 30: UserRequest.DESTROY}
     assert world.launch().cause is Cause.STOPPED
 
@@ -133,20 +133,15 @@ def test_asking_twice_notes_one_reason(world: World) -> None:
 def test_a_run_that_fails_while_it_is_to_be_pruned_is_not_tried_again(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, replace(CRASH, obeys=False, seconds=30))
     terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 3}\n")
-    terminal.at(10, lambda: prune_newest(terminal))
+    terminal.at(10, lambda: prune_now(terminal, terminal.ledger.runs()[0]))
     terminal.launch()
     (run,) = terminal.ledger.runs()
     assert run.cause is Cause.SIGNAL
 
 
-def prune_newest(terminal: Terminal) -> None:
-    run = terminal.ledger.runs()[0]
-    prune(terminal.ledger, run, Pruning(run=run.id, reason=REASON), terminal.clock.now())
-
-
 def test_why_tells_in_words_that_it_was_pruned_and_why(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, LONG, Training())
-    terminal.at(50, lambda: prune_newest(terminal))
+    terminal.at(50, lambda: prune_now(terminal, terminal.ledger.runs()[0]))
     assert terminal.launch().exit_code == 3
     why = " ".join(terminal.type("why", "last").stdout.split())
     assert f"PRUNED: {REASON}; stopped after a checkpoint" in why
@@ -182,14 +177,13 @@ def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
 ) -> None:
     struck = 0
     for nth in (1, 5, 30, 31, 32):
-        folder = tmp_path / str(nth)
-        folder.mkdir()
-        world = World(folder, training=replace(LONG, seconds=60))
-        ask(world, after_s=12)
+        world = World(tmp_path / str(nth), training=replace(LONG, seconds=60))
+        prune_later(world, after_s=12)
         world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
 
-        run = driven(world)
+        run = drive_to_the_end(world)
 
+        assert run is not None
         check_nothing_leaked_and_nothing_lied(world, run)
         if trouble == "killed":
             assert run.cause is Cause.PRUNED, run.detail
@@ -197,15 +191,3 @@ def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
             assert run.detail.startswith(REASON)
         struck += len(world.plan.struck)
     assert struck, "no fault of this row ever struck: the row tests nothing"
-
-
-def driven(world: World) -> Run:
-    """As a patient batch would."""
-    for drive in (world.launch, *[world.resume] * 12):
-        try:
-            run = drive()
-        except (Killed, StorageError, HeldError):
-            continue
-        if run.phase is Phase.ENDED:
-            return run
-    return world.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Loading, Training
-from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
+from tests.launcher.faults import KILL_IN, Fault, Moment, launch_killed
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
 from tests.launcher.world import RUN_ID, World
 from tests.waiting import LONGEST_S
@@ -136,9 +136,7 @@ def test_a_stop_stands_when_the_machine_is_taken_back_at_the_same_time(world: Wo
 
 
 def test_a_stop_that_comes_just_before_the_start_trains_nothing(world: World) -> None:
-    world.expect(Fault(verb="remote.run", nth=3, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "remote.run", "before", nth=3)
     assert world.ledger.get(RUN_ID).phase is Phase.TRAIN
 
     world.ledger.ask(RUN_ID, UserRequest.STOP)

@@ -11,7 +11,13 @@ from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
-from tests.launcher.faults import DISK_TROUBLES, PROVIDER_TROUBLES, REMOTE_TROUBLES, Fault, Killed
+from tests.launcher.faults import (
+    DISK_TROUBLES,
+    PROVIDER_TROUBLES,
+    REMOTE_TROUBLES,
+    Fault,
+    launch_killed,
+)
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.world import RUN_ID, World
@@ -225,9 +231,7 @@ def test_a_detach_leaves_it_and_the_next_launcher_waits_no_longer_for_that(tmp_p
 
 def test_a_launcher_that_is_killed_meanwhile_does_not_lengthen_it(tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
-    world.expect(Fault(verb="output_store.left_out", nth=20, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "output_store.left_out", "after", nth=20)
     world.pass_time(900)
     assert world.resume().cause is None
     assert COLLECT_S - 120 < world.kept_s() < COLLECT_S

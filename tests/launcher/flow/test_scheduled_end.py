@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import Fault, launch_killed
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
 from tests.slow import slow
@@ -42,9 +42,7 @@ def test_a_machine_that_never_starts_ends_within_two_hours_of_its_last_moment_wi
 ) -> None:
     world = world_at(tmp_path, minute, wrong_by_s)
     world.market.loading = dict.fromkeys(HOSTS, Loading(seconds=math.inf))
-    world.expect(Fault(verb="provider.connect", nth=2, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "provider.connect", "before", nth=2)
     until = last_moment(world)
 
     world.pass_time(until - world.clock.now())
@@ -71,9 +69,7 @@ def test_a_machine_that_trains_to_its_limit_is_not_ended_by_a_schedule(
 
 def test_the_schedule_moves_forward_once_the_lease_is_armed(tmp_path: Path) -> None:
     world = world_at(tmp_path, 10)
-    world.expect(Fault(verb="remote.put", nth=1, moment="before", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
+    launch_killed(world, "remote.put", "before")
     assert world.market.scheduled["1"] - world.clock.now() < 2.5 * HOUR_S
     assert world.market.scheduled["1"] >= last_moment(world)
 
@@ -98,12 +94,8 @@ def test_a_schedule_that_cannot_be_removed_is_named_and_left_for_reap(world: Wor
 
 def test_a_machine_whose_lease_is_seen_too_late_for_its_schedule_is_given_back(tmp_path: Path) -> None:
     world = world_at(tmp_path, 0)
-    world.expect(
-        Fault(verb="remote.read", nth=1, moment="before", trouble="killed"),
-        Fault(verb="ends_later.schedule_end", nth=2, moment="before", trouble="error", times=99),
-    )
-    with pytest.raises(Killed):
-        world.launch()
+    fault = Fault(verb="ends_later.schedule_end", nth=2, moment="before", trouble="error", times=99)
+    launch_killed(world, "remote.read", "before", besides=(fault,))
     world.pass_time(policy.MAX_BOOT_S + 600)
     world.market.loading = {}
     world.plan.calls["remote.read"] = 1

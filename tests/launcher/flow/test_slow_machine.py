@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import launch_killed
 from tests.launcher.slow_world import FAST, SLOW, STEPS, earlier_runs, long_job, slow_world
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
@@ -75,9 +75,7 @@ def test_the_machine_of_several_stages_is_measured_by_the_work_of_their_steps(
 @pytest.mark.slow
 def test_a_launcher_that_resumes_the_run_names_its_machine_no_second_time(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
-    slow.expect(Fault(verb="output_store.download_log", nth=1200, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        slow.launch()
+    launch_killed(slow, "output_store.download_log", "after", nth=1200)
     assert named(slow) == [NAMED]
     assert slow.resume().cause is None
     assert named(slow) == [NAMED]

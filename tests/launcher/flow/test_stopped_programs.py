@@ -12,13 +12,12 @@ import pytest
 from tests.fakebox import RANKS, Training
 from tests.jobs import command_job
 from tests.launcher.faults import Fault
+from tests.launcher.flow.test_pruning import prune_later
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.slow_world import LIMITS, STEPS
-from tests.launcher.world import RUN_ID, World
+from tests.launcher.world import World
 from vastrun.contract.outcome import Check, Outcome, RankEnd
-from vastrun.launcher.batch.observer import prune
 from vastrun.launcher.core import Cause, UserRequest, Verdict
-from vastrun.launcher.core.batch import Pruning
 from vastrun.launcher.core.job import Limits, Success
 
 CAUSES: Mapping[str, tuple[Verdict, Cause]] = {
@@ -70,21 +69,8 @@ def stop_world(folder: Path, stop: str, did_all_steps: bool) -> World:
     training = Training(kind="command", seconds=3000.0, steps=STEPS, checkpoint_every=10, stopped=stopped)
     spec = command_job(success=Success(steps=STEPS), limits=LIMITS_OF.get(stop, LIMITS))
     world = World(folder, training=training, spec=spec)
-    asked_at = world.clock.now() + 60
     if stop == "user":
-        world.user_requests.at = {asked_at: UserRequest.STOP}
+        world.user_requests.at = {world.clock.now() + 60: UserRequest.STOP}
     if stop == "batch":
-        _prune_at(world, asked_at)
+        prune_later(world, after_s=60)
     return world
-
-
-def _prune_at(world: World, asked_at: float) -> None:
-    sleep = world.clock.sleep
-
-    def heard(seconds: float) -> None:
-        sleep(seconds)
-        if world.clock.now() >= asked_at and world.ledger.runs():
-            pruning = Pruning(run=RUN_ID, reason="it is behind")
-            prune(world.ledger, world.run(), pruning, world.clock.now())
-
-    world.clock.sleep = heard  # type: ignore[method-assign]

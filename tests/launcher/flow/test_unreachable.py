@@ -16,14 +16,13 @@ from vastrun.launcher.core.errors import AuthError, UnreachableError, VastrunErr
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.ports import Abilities
 
+GONE = "the machine no longer exists; the provider no longer lists it"
+
 
 def test_a_machine_that_vanishes_while_training_is_lost(world: World) -> None:
     world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
     run = world.launch()
-    assert (run.cause, run.detail) == (
-        Cause.LOST,
-        "the machine no longer exists; the provider no longer lists it",
-    )
+    assert (run.cause, run.detail) == (Cause.LOST, GONE)
     assert VERDICT_OF[run.cause] == "LOST"
     assert world.market.forgotten == {RUN_ID}
 
@@ -51,9 +50,6 @@ class Archive(FakeProvider):
         if isinstance(self.found, VastrunError):
             raise self.found
         return self.found
-
-
-GONE = "the machine no longer exists; the provider no longer lists it"
 
 
 @pytest.mark.parametrize(

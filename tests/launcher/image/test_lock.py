@@ -29,12 +29,7 @@ OURS = {
     "io.vastrun.cuda": "13.0",
     "io.vastrun.nccl": "2.29.7",
 }
-CPU = {
-    "io.vastrun.variant": "cpu",
-    "io.vastrun.torch": "2.13.0",
-    "io.vastrun.cuda": "",
-    "io.vastrun.nccl": "",
-}
+CPU = OURS | {"io.vastrun.variant": "cpu", "io.vastrun.cuda": "", "io.vastrun.nccl": ""}
 DIGEST = f"@sha256:{64 * 'a'}"
 
 

@@ -1,9 +1,8 @@
 """A box in memory, whose files an output store downloads."""
 
-import hashlib
-import json
 from pathlib import Path
 
+from tests.fakebox import manifest_of
 from tests.jobs import train_job
 from tests.runs import a_run
 from vastrun.contract import layout
@@ -18,7 +17,23 @@ OUTCOME = Outcome(
 LINES = "1.000 rank0 step 1\n1.500 rank0 gemäß\n"
 
 
-class MemoryBox:
+class ReadOnlyBox:
+    """Commands and writes are an error."""
+
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+        raise AssertionError("an output store runs nothing")
+
+    def put(self, local_path: str, path: str) -> None:
+        raise AssertionError("an output store writes nothing")
+
+    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
+        raise AssertionError("an output store writes nothing")
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryBox(ReadOnlyBox):
     """A Remote that only reads, from a dictionary."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -41,27 +56,13 @@ class MemoryBox:
             return bytes([content[0] ^ 1]) + content[1:]
         return content
 
-    def run(self, command: str, *, timeout_s: float) -> CommandResult:
-        raise AssertionError("an output store runs nothing")
-
-    def put(self, local_path: str, path: str) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def close(self) -> None:
-        pass
-
 
 def box_with(files: dict[str, bytes], *, manifest: dict[str, bytes] | None = None) -> MemoryBox:
     """A box that has ended, whose manifest names `files`, or what `manifest` says."""
-    entries = [
-        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        for path, content in (files if manifest is None else manifest).items()
-    ]
     ended = {layout.EXIT: b"0\n", layout.LEASE_LOG: b"armed\n", layout.LOG: LINES.encode()}
-    return MemoryBox({**ended, **files, layout.MANIFEST: json.dumps({"files": entries}).encode()})
+    return MemoryBox(
+        {**ended, **files, layout.MANIFEST: manifest_of(files if manifest is None else manifest)}
+    )
 
 
 def run_in(folder: Path) -> Run:

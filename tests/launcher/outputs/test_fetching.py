@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakebox import manifest_of
 from tests.launcher.outputs.boxes import MemoryBox, files_in
 from tests.launcher.outputs.training_box import TrainingBox
 from vastrun.launcher.core import CommandResult, PullResult, Run
@@ -106,9 +107,8 @@ class TrainingListingBox(TrainingBox):
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         if "transfer.path_listing" not in command:
             return super().run(command, timeout_s=timeout_s)
-        content = self.files["code/best.pt"]
-        listed = entry("code/best.pt", size=len(content), sha256=hashlib.sha256(content).hexdigest())
-        self.files[shlex.split(command)[3]] = json.dumps({"files": [listed]}).encode()
+        listed = {"code/best.pt": self.files["code/best.pt"]}
+        self.files[shlex.split(command)[3]] = manifest_of(listed)
         return CommandResult(exit_code=0, stdout="", stderr="")
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:

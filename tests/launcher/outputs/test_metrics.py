@@ -1,6 +1,5 @@
 """Metrics that come home while the box trains, and the curves that are read of them."""
 
-import hashlib
 import itertools
 import json
 import math
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakebox import manifest_of
 from tests.launcher.outputs.boxes import MemoryBox, run_in
 from vastrun.contract import layout
 from vastrun.launcher.core import Run
@@ -101,18 +101,13 @@ def test_what_came_home_before_is_not_fetched_again_at_the_end(run: Run) -> None
     written = lines(range(100))
     box = MemoryBox({layout.METRICS: written, layout.LOG: b""})
     STORE.download_metrics(run, box)
-    entry = {"path": layout.METRICS, "size": len(written), "sha256": _sum(written)}
-    box.files[layout.MANIFEST] = json.dumps({"files": [entry]}).encode()
+    box.files[layout.MANIFEST] = manifest_of({layout.METRICS: written})
     box.asked.clear()
 
     STORE.collect(run, box)
 
     assert layout.METRICS not in box.asked
     assert home(run) == written
-
-
-def _sum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("content", [b"x" * (2 << 20), lines(range(9)) + b"x" * (2 << 20)])

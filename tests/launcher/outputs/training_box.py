@@ -1,6 +1,5 @@
 """A box that trains and saves checkpoints, and the folder to which they are downloaded."""
 
-import hashlib
 import json
 import re
 import time
@@ -8,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.launcher.outputs.boxes import run_in
+from tests.fakebox import manifest_of
+from tests.launcher.outputs.boxes import ReadOnlyBox, run_in
 from vastrun.contract import layout
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CheckpointCopy, CommandResult
@@ -20,7 +20,7 @@ from vastrun.launcher.ports import Remote
 ALL = 1 << 30
 
 
-class TrainingBox:
+class TrainingBox(ReadOnlyBox):
     """A Remote that only reads, of a box that saves checkpoints and keeps the last two."""
 
     def __init__(self) -> None:
@@ -34,12 +34,8 @@ class TrainingBox:
     def save(self, step: int, files: dict[str, bytes], *, sums: dict[str, bytes] | None = None) -> None:
         """A checkpoint, whose manifest names `files`, or what `sums` says."""
         folder = f"{layout.CHECKPOINTS}/step-{step:06d}"
-        listed = [
-            {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in (sums or files).items()
-        ]
         self.files |= {f"{folder}/{name}": content for name, content in files.items()}
-        self.files[f"{folder}/manifest.json"] = json.dumps({"step": step, "files": listed}).encode()
+        self.files[f"{folder}/manifest.json"] = manifest_of(sums or files, step=step)
         latest = {"step": step, "path": f"step-{step:06d}"}
         self.files[f"{layout.CHECKPOINTS}/latest.json"] = (json.dumps(latest) + "\n").encode()
 
@@ -50,12 +46,8 @@ class TrainingBox:
 
     def end(self) -> None:
         """The run is over: everything is listed for collection."""
-        listed = [
-            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for path, content in sorted(self.files.items())
-            if path.startswith("run/")
-        ]
-        self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
+        listed = {path: self.files[path] for path in sorted(self.files) if path.startswith("run/")}
+        self.files[layout.MANIFEST] = manifest_of(listed)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         if self.cut:
@@ -73,15 +65,6 @@ class TrainingBox:
             for path in [path for path in self.files if path.startswith(folder)]:
                 self.files[path.replace(layout.CHECKPOINTS, "outbox", 1)] = self.files[path]
         return CommandResult(exit_code=0 if self.has_links else 1, stdout="", stderr="")
-
-    def put(self, local_path: str, path: str) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def close(self) -> None:
-        pass
 
 
 class Home:

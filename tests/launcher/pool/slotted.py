@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
-from tests.offers import rtx_4090
+from tests.offers import rental_order, rtx_4090
 from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import CommandResult, Instance, Phase, RentalOrder, Run
+from vastrun.launcher.core import CommandResult, Instance, Phase, Run
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.pool.held_machines import hold_spec
@@ -56,11 +56,9 @@ class SlottedMarket:
         offer = rtx_4090(UNITS, id="4711", host="host-1", disk_gb=200.0, usd_per_hour=2 * PRICE)
         return a_run(
             id="held-owl-0a0a",
-            job=spec.name,
             spec_json=dump_job(spec),
             provider=self.name,
             phase=Phase.TRAIN,
-            out_dir="/nowhere",
             created_at=now,
             offer=offer,
             instance_id="1",
@@ -136,18 +134,8 @@ class SlottedMarket:
             return "no part is free"
         self.parts[name] = order["units"]
         offer = replace(self.slots.search(JobSpec(name="any"))[0], usd_per_hour=PRICE, gpus=order["gpus"])
-        instance = self.slots.rent(
-            RentalOrder(
-                offer=offer,
-                label=order["label"],
-                image=None,
-                disk_gb=8.0,
-                onstart=order["lease"],
-                env=order["env"],
-                max_usd=0.0,
-            )
-        )
-        self.names[name] = instance.id
+        made = rental_order(offer, label=order["label"], onstart=order["lease"], env=order["env"])
+        self.names[name] = self.slots.rent(made).id
         return ""
 
     def take_order(self, path: str, content: bytes) -> None:

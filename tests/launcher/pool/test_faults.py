@@ -12,9 +12,10 @@ import pytest
 
 from tests.launcher import faults
 from tests.launcher.pool.slotted import SlottedMarket
+from tests.launcher.run_checks import drive_to_the_end
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
-from vastrun.launcher.core.errors import HeldError, IncompleteListError, StorageError
+from vastrun.launcher.core.errors import IncompleteListError
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.pool.provider import PoolProvider
@@ -64,21 +65,8 @@ class SlottedWorld(World):
         return self.machine.slots.rented
 
 
-def drive_to_the_end(world: World) -> Run | None:
-    """As a patient user would: launch, and resume whatever was interrupted."""
-    for step in (world.launch, *[world.resume] * 12):
-        try:
-            run = step()
-        except (faults.Killed, StorageError, HeldError):
-            continue
-        if run.phase is Phase.ENDED:
-            return run
-    return world.run() if world.ledger.runs() else None
-
-
 def strikes(fault: faults.Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it no slot stays and no verdict lies."""
-    folder.mkdir()
     world = SlottedWorld(folder)
     world.expect(fault)
 

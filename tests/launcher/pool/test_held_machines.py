@@ -1,14 +1,21 @@
-"""What of a job fits a slot of a held machine, and what its share of the price is."""
+"""What of a job fits a slot of a held machine, and what its share of the price is.
+
+What a shell in a slot can do besides its verbs is what the shell of the machine can.
+"""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
+from tests.remote_abilities import AbleRemote, BareRemote, abilities_of
 from tests.runs import a_run
+from vastrun.launcher import ports
 from vastrun.launcher.config import dump_job, read_job
-from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core import Instance, Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import SlotId, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of, is_holder
@@ -21,6 +28,7 @@ from vastrun.launcher.pool.held_machines import (
     unfit_reason,
     units_of,
 )
+from vastrun.launcher.pool.machine import HeldMachine
 
 NOW = 1_800_000_000.0
 JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk_gb=10))
@@ -31,11 +39,9 @@ def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **change
     spec = hold_spec(job, slots=slots, hours=10.0, usd=None, idle_s=60.0)
     run = a_run(
         id="held-owl-0a0a",
-        job=spec.name,
         spec_json=dump_job(spec),
         provider="vast",
         phase=Phase.TRAIN,
-        out_dir="/nowhere",
         created_at=NOW,
         offer=rtx_4090(
             8, gpu_name=gpu, gpu_memory_gb=40, disk_gb=200, usd_per_hour=8, cuda=12.4, image="ours@sha256:0"
@@ -54,11 +60,9 @@ def on_slot(number: int = 1, **changes: object) -> Run:
     run_id = f"calm-heron-{number:04x}"
     run = a_run(
         id=run_id,
-        job=JOB.name,
         spec_json=dump_job(JOB),
         provider="pool",
         phase=Phase.TRAIN,
-        out_dir="/nowhere",
         created_at=NOW,
         instance_id=f"{run_id}.0000@held-owl-0a0a",
         usd_per_hour=1.0,
@@ -205,3 +209,32 @@ def test_the_id_of_a_slot_is_read_as_it_is_written() -> None:
     assert slot_id_of(str(slot)) == slot
     for other in ("", "x", "a@b", "../x.0000@y", "x.0000@", "x.0000@y/z", "x.0000@y\n"):
         assert slot_id_of(other) is None
+
+
+def slot_on(remote: ports.Remote) -> ports.Remote:
+    """A shell in a slot of a machine on which that shell opens."""
+    machine = Instance(id="4711", label="", state="running", usd_per_hour=8.0, rented_at=0.0)
+    provider: Any = SimpleNamespace(machine=lambda _: machine, connect=lambda _: remote)
+    return HeldMachine(held(), provider).connect("calm")
+
+
+def test_every_optional_interface_of_a_remote_is_handed_on() -> None:
+    # `isinstance` asks a remote for them, which the type checker allows of these protocols alone.
+    interfaces = {
+        one for one in vars(ports.abilities).values() if getattr(one, "_is_runtime_protocol", False)
+    }
+    assert interfaces == set(ports.REMOTE_ABILITIES)
+
+
+def test_a_slot_has_every_ability_of_its_machine_on_every_python() -> None:
+    machine = AbleRemote()
+    slot = slot_on(machine)
+    assert abilities_of(slot) == abilities_of(machine)
+    assert isinstance(slot, ports.Interruptible)
+    slot.abort()
+    assert machine.aborted == 1
+
+
+def test_a_slot_of_a_machine_without_abilities_has_none_of_them() -> None:
+    slot = slot_on(BareRemote())
+    assert not abilities_of(slot) & {ports.ChecksIdentity, ports.Interruptible, ports.OpensTerminal}

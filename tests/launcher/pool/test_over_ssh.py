@@ -31,39 +31,35 @@ def test_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], ProviderSet
             lambda _provider, _spec: SpeedHistory(),
             clock=RealClock(),
         )
-        keeps_the_contract(pool, tmp_path)
+        market = ProviderSetup(provider=pool, again=lambda: pool)
+        instance = pool.rent(market.order(LABEL))
+        assert pool.instances() == [instance]
+        remote = pool.connect(instance)
+        assert abilities_of(remote) >= {ChecksIdentity, Interruptible, OpensTerminal, AllowsSsh, SeesGrowth}
+        done = remote.run(
+            'echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=LONGEST_S
+        )
+        assert (done.exit_code, done.stdout) == (0, f"{instance.id} 3600\n")
+        (tmp_path / "here").write_bytes(b"\0" * 100_000)
+        remote.put(str(tmp_path / "here"), "inbox/there")
+        assert len(remote.read("inbox/there", offset=1)) == 99_999
+        remote.write("note", b"a note")
+        assert remote.read("note") == b"a note"
+        assert remote.run("mkfifo odd", timeout_s=LONGEST_S).exit_code == 0
+        with pytest.raises(BoxError, match="cannot read odd"):
+            remote.read("odd")
+        with pytest.raises(UnreachableError):
+            remote.run("sleep 30", timeout_s=0.5)
+
+        pool.destroy(instance.id)
+
+        for verb in (lambda: remote.run("true", timeout_s=LONGEST_S), lambda: remote.write("note", b"x")):
+            with pytest.raises(GoneError):
+                verb()
+        with pytest.raises(GoneError):
+            remote.read("note")
+        remote.close()
+        assert not pool.instances()
     finally:
         machine.end()
         below.close()
-
-
-def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
-    market = ProviderSetup(provider=pool, again=lambda: pool)
-    instance = pool.rent(market.order(LABEL))
-    assert pool.instances() == [instance]
-    remote = pool.connect(instance)
-    assert abilities_of(remote) >= {ChecksIdentity, Interruptible, OpensTerminal, AllowsSsh, SeesGrowth}
-    done = remote.run(
-        'echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=LONGEST_S
-    )
-    assert (done.exit_code, done.stdout) == (0, f"{instance.id} 3600\n")
-    (folder / "here").write_bytes(b"\0" * 100_000)
-    remote.put(str(folder / "here"), "inbox/there")
-    assert len(remote.read("inbox/there", offset=1)) == 99_999
-    remote.write("note", b"a note")
-    assert remote.read("note") == b"a note"
-    assert remote.run("mkfifo odd", timeout_s=LONGEST_S).exit_code == 0
-    with pytest.raises(BoxError, match="cannot read odd"):
-        remote.read("odd")
-    with pytest.raises(UnreachableError):
-        remote.run("sleep 30", timeout_s=0.5)
-
-    pool.destroy(instance.id)
-
-    for verb in (lambda: remote.run("true", timeout_s=LONGEST_S), lambda: remote.write("note", b"x")):
-        with pytest.raises(GoneError):
-            verb()
-    with pytest.raises(GoneError):
-        remote.read("note")
-    remote.close()
-    assert not pool.instances()

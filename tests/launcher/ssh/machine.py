@@ -1,5 +1,8 @@
 """A machine to log in to: an SSH server, a box's folder, and a key that it accepts."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,3 +43,21 @@ class Machine:
             timeouts=timeouts,
         )
         return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone)
+
+    def shell_with(self, *tools: str, **programs: str) -> SshRemote:
+        """A shell that finds these programs first, and then these tools only; without tools, all."""
+        folder = self.box.with_name("tools")
+        folder.mkdir()
+        for tool in tools:
+            path = sys.executable if tool == "python3" else shutil.which(tool)
+            (folder / tool).symlink_to(path or "/missing")
+        for name, text in programs.items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        rest = "" if tools else f":{os.environ['PATH']}"
+        return self.shell(env={"PATH": f"{folder}{rest}"})
+
+    def change_host_key(self) -> None:
+        self.sshd.stop()
+        self.sshd.new_host_key()
+        self.sshd.start()

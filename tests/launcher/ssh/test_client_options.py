@@ -27,9 +27,7 @@ def run(program: LocalProgram) -> subprocess.CompletedProcess[str]:
 
 def test_a_machine_whose_host_key_has_changed_since_is_refused(machine: Machine, shell: SshRemote) -> None:
     program = shell.terminal("echo inside")
-    machine.sshd.stop()
-    machine.sshd.new_host_key()
-    machine.sshd.start()
+    machine.change_host_key()
     done = run(program)
     assert (done.returncode, done.stdout) == (255, "")
     assert "Host key verification failed" in done.stderr
@@ -39,9 +37,7 @@ def test_a_changed_host_key_that_the_machine_s_log_names_is_accepted(machine: Ma
     named = [machine.sshd.fingerprint]
     shell = machine.shell(read_fingerprints=lambda: named)
     assert run(shell.terminal("echo inside")).stdout == "inside\n"
-    machine.sshd.stop()
-    machine.sshd.new_host_key()
-    machine.sshd.start()
+    machine.change_host_key()
     named.append(machine.sshd.fingerprint)
     done = run(shell.terminal("echo inside"))
     assert done.stdout == "inside\n", done.stderr

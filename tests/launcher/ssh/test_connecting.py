@@ -114,9 +114,7 @@ def test_a_host_key_is_believed_on_first_use_and_by_whoever_comes_later(machine:
 
 def test_a_host_key_that_changed_is_refused_before_anything_is_sent(machine: Machine) -> None:
     assert says_hello(machine.shell())
-    machine.sshd.stop()
-    machine.sshd.new_host_key()
-    machine.sshd.start()
+    machine.change_host_key()
     with pytest.raises(HostKeyError, match="has changed") as caught:
         machine.shell().write("inbox/secrets.env", b"A='b'\n")
     assert machine.sshd.fingerprint in str(caught.value)
@@ -129,9 +127,7 @@ def test_host_key_that_the_machines_log_names_is_believed_also_when_it_is_a_new_
     shell = machine.shell(read_fingerprints=lambda: named)
     assert says_hello(shell)
     assert shell.identity == "the machine's SSH host key is the one in its log"
-    machine.sshd.stop()
-    machine.sshd.new_host_key()
-    machine.sshd.start()
+    machine.change_host_key()
     with pytest.raises(HostKeyError):
         shell.read("note")
     named.append(machine.sshd.fingerprint)

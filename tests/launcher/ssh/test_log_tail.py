@@ -1,11 +1,9 @@
 """A log on a machine, followed by its tail."""
 
 import contextlib
-import os
 import random
 import shutil
 import tracemalloc
-from pathlib import Path
 
 import psutil
 
@@ -107,10 +105,10 @@ def test_a_followed_log_that_was_begun_anew_is_noticed(shell: SshRemote, machine
     eventually(lambda: next_of(shell, LINES) is None, what="the other log")
 
 
-def test_a_log_is_read_as_before_where_tail_cannot_follow(machine: Machine, tmp_path: Path) -> None:
+def test_a_log_is_read_as_before_where_tail_cannot_follow(machine: Machine) -> None:
     log = machine.box / LOG
     log.write_bytes(LINES[:2000])
-    with contextlib.closing(shell_with_tail(machine, tmp_path, "exit 1")) as shell:
+    with contextlib.closing(shell_with_tail(machine, "exit 1")) as shell:
         assert shell.has_grown(LOG) is None
         assert next_of(shell, b"") == LINES[:2000]
         eventually(lambda: shell.has_grown(LOG) is None, what="the end of tail")
@@ -119,9 +117,9 @@ def test_a_log_is_read_as_before_where_tail_cannot_follow(machine: Machine, tmp_
         assert shell.has_grown(LOG) is None
 
 
-def test_a_tail_without_end_takes_no_more_memory_than_its_cap(machine: Machine, tmp_path: Path) -> None:
+def test_a_tail_without_end_takes_no_more_memory_than_its_cap(machine: Machine) -> None:
     (machine.box / LOG).write_bytes(LINES)
-    with contextlib.closing(shell_with_tail(machine, tmp_path, "exec yes")) as shell:
+    with contextlib.closing(shell_with_tail(machine, "exec yes")) as shell:
         assert shell.has_grown(LOG) is None
         assert next_of(shell, b"") == LINES
         tracemalloc.start()
@@ -138,24 +136,20 @@ def test_a_tail_without_end_takes_no_more_memory_than_its_cap(machine: Machine, 
 
 
 def test_what_a_tail_makes_up_is_not_taken_for_the_log_once_the_machine_is_asked(
-    machine: Machine, tmp_path: Path
+    machine: Machine,
 ) -> None:
     (machine.box / LOG).write_bytes(LINES)
-    with contextlib.closing(shell_with_tail(machine, tmp_path, "echo other; exec sleep 600")) as shell:
+    with contextlib.closing(shell_with_tail(machine, "echo other; exec sleep 600")) as shell:
         assert shell.has_grown(LOG) is None
         assert next_of(shell, b"") == LINES
         shell.has_grown(LOG)
         eventually(lambda: next_of(shell, LINES) == b"", what="the log as it is")
 
 
-def shell_with_tail(machine: Machine, folder: Path, follows: str) -> SshRemote:
+def shell_with_tail(machine: Machine, follows: str) -> SshRemote:
     """A shell on a machine whose `tail -f` does this instead."""
-    tools = folder / "tools"
-    tools.mkdir()
-    tail = tools / "tail"
-    tail.write_text(f'#!/bin/sh\ncase "$*" in *-f*) {follows};; esac\nexec {shutil.which("tail")} "$@"\n')
-    tail.chmod(0o700)
-    return machine.shell(env={"PATH": f"{tools}:{os.environ['PATH']}"})
+    case = f'case "$*" in *-f*) {follows};; esac'
+    return machine.shell_with(tail=f'#!/bin/sh\n{case}\nexec {shutil.which("tail")} "$@"\n')
 
 
 def test_nothing_is_left_on_the_machine_of_a_followed_log(shell: SshRemote, machine: Machine) -> None:

@@ -109,9 +109,7 @@ def test_an_editor_gets_a_shell_and_a_forwarded_port(machine: Machine, config: P
 
 @pytest.mark.needs("ssh", "sshd")
 def test_another_host_key_is_refused(machine: Machine, config: Path) -> None:
-    machine.sshd.stop()
-    machine.sshd.new_host_key()
-    machine.sshd.start()
+    machine.change_host_key()
     done = run("ssh", "-F", config, HOST, "echo inside")
     assert (done.returncode, done.stdout) == (255, "")
     assert "Host key verification failed" in done.stderr

@@ -19,7 +19,7 @@ from typing import Any, Self
 from tests.emulators import ssh_servers
 from tests.emulators.box import Graphics, Program
 from tests.emulators.process_box import ProcessBox
-from tests.launcher.providers.docker.daemon import INFO, FakeDaemon
+from tests.launcher.providers.docker.daemon import INFO, FakeDaemon, row, shown
 
 _NO_GPUS = Graphics(names=(), memory_mb=0, driver="")
 _NONE: tuple[int, Any] = (404, {"message": "No such container"})
@@ -51,26 +51,14 @@ class _Container:
 
     def row(self) -> Mapping[str, Any]:
         """As a list has it."""
-        return {
-            "Id": self.name,
-            "Names": [f"/{self.name}"],
-            "Image": self.config["Image"],
-            "ImageID": "sha256:0",
-            "State": self.state,
-            "Created": self.created_at,
-            "Labels": self.config["Labels"],
-        }
+        own = {"Id": self.name, "Image": self.config["Image"], "Created": self.created_at}
+        return {**row(self.name, self.state, **self.config["Labels"]), **own}
 
     def from_inspect(self) -> Mapping[str, Any]:
         port = self.box.port(_PORT) if self.state == "running" else None
         published = {_PORT: [{"HostIp": "127.0.0.1", "HostPort": str(port)}]} if port else {}
-        return {
-            "Id": self.name,
-            "Name": f"/{self.name}",
-            "State": {"Status": self.state, "ExitCode": self.box.exit_code or 0, "OOMKilled": False},
-            "Config": {"Labels": self.config["Labels"], "Tty": True},
-            "NetworkSettings": {"Ports": published},
-        }
+        told = shown(self.name, self.config["Labels"], Status=self.state, ExitCode=self.box.exit_code or 0)
+        return {**told, "Id": self.name, "NetworkSettings": {"Ports": published}}
 
 
 class BoxDaemon(FakeDaemon):

@@ -43,9 +43,12 @@ class FakeDaemon:
     """Method and path, and what was sent, of every request."""
 
     def __enter__(self) -> Self:
-        kind = _PortServer if self.folder is None else _SocketServer
-        address: Any = ("127.0.0.1", 0) if self.folder is None else str(self.folder / "docker.sock")
-        self._server = kind(address, _Handler)
+        if self.folder is None:
+            self._server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler)
+        else:
+            address = str(self.folder / "docker.sock")
+            self._server = socketserver.ThreadingUnixStreamServer(address, _Handler)
+        self._server.daemon_threads = True
         self._server.daemon_of_tests = self
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
@@ -112,14 +115,6 @@ class _Handler(QuietHandler):
 _VERSION = (200, {"ApiVersion": "1.47", "Version": "28.0.1"})
 
 
-class _SocketServer(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-
-
-class _PortServer(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-
-
 def row(name: str, state: str = "running", **labels: str) -> Mapping[str, Any]:
     """A container as a list has it."""
     return {
@@ -130,4 +125,14 @@ def row(name: str, state: str = "running", **labels: str) -> Mapping[str, Any]:
         "State": state,
         "Created": 1_700_000_000,
         "Labels": labels,
+    }
+
+
+def shown(name: str, labels: Mapping[str, str], **state: Any) -> Mapping[str, Any]:
+    """A container as it is told of a single one."""
+    return {
+        "Name": f"/{name}",
+        "Config": {"Labels": labels, "Tty": True},
+        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, **state},
+        "NetworkSettings": {"Ports": {}},
     }

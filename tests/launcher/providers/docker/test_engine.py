@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
-from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row
+from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row, shown
+from tests.offers import rental_order
 from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.package_files import onstart_dir
@@ -52,16 +53,7 @@ def provider_of(url: str, folder: Path) -> DockerProvider:
 
 def order_of(offer: Offer, memory_gb: float) -> RentalOrder:
     lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
-    return RentalOrder(
-        offer=offer,
-        label=LABEL,
-        image=offer.image,
-        disk_gb=8.0,
-        memory_gb=memory_gb,
-        onstart=lease,
-        env=LEASE,
-        max_usd=0.0,
-    )
+    return rental_order(offer, image=offer.image, memory_gb=memory_gb, onstart=lease, env=LEASE)
 
 
 def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0) -> errors.VastrunError:
@@ -69,16 +61,6 @@ def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0)
     with pytest.raises(errors.VastrunError) as caught:
         provider.rent(order_of(offer, memory_gb))
     return caught.value
-
-
-def from_inspect(name: str, labels: Mapping[str, str], **state: Any) -> Mapping[str, Any]:
-    """A container as the daemon tells of a single one."""
-    return {
-        "Name": f"/{name}",
-        "Config": {"Labels": labels, "Tty": True},
-        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, **state},
-        "NetworkSettings": {"Ports": {}},
-    }
 
 
 def asking_for(**resources: Any) -> JobSpec:
@@ -229,12 +211,12 @@ def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
     assert "DELETE /networks/vastrun-old-fox-0000" in [one for one, _ in daemon.asked], "which nobody used"
 
     name = f"{NODES[1]}.00aa"
-    shown = row(name, **asked["Labels"])
-    shown["NetworkSettings"] = {"Networks": {LABEL: {"IPAddress": "172.18.0.3"}}}
-    near = from_inspect(name, asked["Labels"])
+    listed = row(name, **asked["Labels"])
+    listed["NetworkSettings"] = {"Networks": {LABEL: {"IPAddress": "172.18.0.3"}}}
+    near = shown(name, asked["Labels"])
     shared = {"Name": LABEL, "Created": left["Created"], "Labels": {}}
     daemon.answers |= {
-        LIST: (200, [shown]),
+        LIST: (200, [listed]),
         NETWORKS: (200, [shared]),
         f"GET /containers/{name}/json": (200, near),
     }
@@ -255,7 +237,7 @@ def test_a_label_of_its_image_makes_no_network_of_the_users_the_run_s(
 
     name = f"{LABEL}.00aa"
     labels = {**made, NETWORK: "the-users"}
-    near = from_inspect(name, labels)
+    near = shown(name, labels)
     daemon.answers |= {
         f"GET /containers/{name}/json": (200, near),
         NETWORKS: (200, []),
@@ -280,7 +262,7 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     rent_refused(provider, offer)
     name = next(asked.split("/")[2] for asked, _ in daemon.asked if re.fullmatch(START, asked))
     labels = daemon.sent(CREATE)["Labels"]
-    near = from_inspect(name, labels, **state)
+    near = shown(name, labels, **state)
     daemon.answers |= {LIST: (200, [row(name, **labels)]), f"GET /containers/{name}/json": (200, near)}
     (instance,) = provider.instances()
     assert instance.image == "lab/own:1 sha256:0"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.core import Offer, RentalOrder
+from tests.offers import rental_order, rtx_4090
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.providers.slurm.batch import JobOrder, batch_script, sbatch_options
 from vastrun.launcher.providers.slurm.offers import NodeShare
@@ -14,22 +14,10 @@ ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
 
 def batch(*, image: str | None = None, gpus: int = 0, **settings: Any) -> JobOrder:
     share = NodeShare(partition="gpu", minutes=62, cores=8, memory_mb=64000, gpus=gpus, kind="a100")
-    offer = Offer(
-        id=str(share), host="partition gpu", gpu_name=None, gpus=gpus, gpu_memory_gb=0.0, disk_gb=100.0,
-        usd_per_hour=0.0, description="",
-    )  # fmt: skip
-    order = RentalOrder(
-        offer=offer,
-        label="vastrun-calm-heron-3f1a.1a2b3c4d",
-        image=image,
-        disk_gb=8.0,
-        onstart="echo 'the lease'",
-        env={"LEASE_LIFE_S": "3600"},
-        max_usd=0.0,
-    )
+    label = "vastrun-calm-heron-3f1a.1a2b3c4d"
     return JobOrder(
         ids=(ID,),
-        order=order,
+        order=rental_order(rtx_4090(gpus, id=str(share)), label=label, image=image),
         share=share,
         folder="/home/al ice/boxes",
         python="/opt/python",

@@ -9,7 +9,7 @@ import pytest
 from tests.jobs import train_job
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import END, Partition, StartEstimate, parse_partitions
+from vastrun.launcher.gate.slurm import END, StartEstimate, parse_partitions
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers
 
 SINFO = """\
@@ -21,11 +21,7 @@ old|up|4:00:00|9|32|1|idle|gpu:2
 broken|up|infinite|3|64|512000|drained*|gpu:a100:8
 closed|down|infinite|3|64|512000|idle|gpu:a100:8
 """
-
-
-@pytest.fixture
-def partitions() -> list[Partition]:
-    return parse_partitions(f"{SINFO}{END}\n")
+PARTITIONS = parse_partitions(f"{SINFO}{END}\n")
 
 
 def job(gpus: int = 0, hours: float = 2.0, **resources: Any) -> JobSpec:
@@ -43,60 +39,54 @@ def answers(**by_partition: StartEstimate) -> Callable[[Sequence[Sequence[str]]]
     return lambda jobs: [known.get(job[0].removeprefix("--partition="), AT_ONCE) for job in jobs]
 
 
-def ids(spec: JobSpec, partitions: list[Partition], **by_partition: StartEstimate) -> list[str]:
-    offers, _ = partition_offers(spec, partitions, SlurmSettings(), 100.0, answers(**by_partition))
+def ids(spec: JobSpec, **by_partition: StartEstimate) -> list[str]:
+    offers, _ = partition_offers(spec, PARTITIONS, SlurmSettings(), 100.0, answers(**by_partition))
     return [offer.id for offer in offers]
 
 
-def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: list[Partition]) -> None:
-    assert ids(job(2), partitions) == [
+def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory() -> None:
+    assert ids(job(2)) == [
         "old/122min/32c/2xgpu",
         "gpu/122min/16c/128000M/2xa100",
         "gpu/122min/24c/128000M/2xv100",
     ]
 
 
-def test_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(partitions: list[Partition]) -> None:
-    offered = ids(replace(job(), ranks=4), partitions)
+def test_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first() -> None:
+    offered = ids(replace(job(), ranks=4))
     assert offered[0] == "cpu/122min/4c/16000M"
     assert {one.partition("/")[0] for one in offered[1:]} == {"gpu", "old"}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("A100 SXM4", "a100"), ("V100", "v100"), ("a100", "a100")])
-def test_gpus_are_chosen_by_their_names(name: str, kind: str, partitions: list[Partition]) -> None:
-    shares = [NodeShare.of(one) for one in ids(job(1, gpu_names=(name,)), partitions)]
+def test_gpus_are_chosen_by_their_names(name: str, kind: str) -> None:
+    shares = [NodeShare.of(one) for one in ids(job(1, gpu_names=(name,)))]
     # A site that names no kind may have it: the box looks for itself.
     assert {share.kind for share in shares if share} == {kind, "gpu"}
 
 
-def test_a_price_is_for_gpus_and_for_nodes_of_the_partitions_in_the_settings(
-    partitions: list[Partition],
-) -> None:
+def test_a_price_is_for_gpus_and_for_nodes_of_the_partitions_in_the_settings() -> None:
     settings = SlurmSettings(partitions=("old",), usd_per_gpu_hour=2.0, usd_per_node_hour=0.5)
-    offers, notes = partition_offers(job(1), partitions, settings, None, answers())
+    offers, notes = partition_offers(job(1), PARTITIONS, settings, None, answers())
     assert [(offer.id, offer.usd_per_hour) for offer in offers] == [("old/122min/16c/1xgpu", 2.5)]
     assert notes == ["old: starts now"]
 
 
-def test_the_time_limit_is_the_lease_s_and_the_partition_s(partitions: list[Partition]) -> None:
+def test_the_time_limit_is_the_lease_s_and_the_partition_s() -> None:
     for hours, minutes in ((1.0, 62), (23.99, 1440), (24.0, 1440)):
-        assert ids(job(hours=hours), partitions)[0] == f"cpu/{minutes}min/1c/4000M"
+        assert ids(job(hours=hours))[0] == f"cpu/{minutes}min/1c/4000M"
 
 
-def test_nodes_of_any_state_are_one_partition_and_slurm_says_when_it_has_them(
-    partitions: list[Partition],
-) -> None:
+def test_nodes_of_any_state_are_one_partition_and_slurm_says_when_it_has_them() -> None:
     test, settings = answers(cpu=StartEstimate(wait_s=600.0)), SlurmSettings(partitions=("cpu",))
-    (offer,), _ = partition_offers(replace(job(), nodes=8), partitions, settings, 100.0, test)
+    (offer,), _ = partition_offers(replace(job(), nodes=8), PARTITIONS, settings, 100.0, test)
     assert offer.description == "Slurm, cpu: 1 cores, 4 GB memory; starts in 10 min"
 
 
-def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
-    partitions: list[Partition],
-) -> None:
+def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared() -> None:
     late, rude = StartEstimate(wait_s=90.0), StartEstimate(wait_s=0.0, preempts=True)
     for by_partition, first in (({"old": late}, "gpu"), ({"gpu": late}, "old"), ({"old": rude}, "gpu")):
-        assert ids(job(2), partitions, **by_partition)[0].startswith(first)
+        assert ids(job(2), **by_partition)[0].startswith(first)
 
 
 @pytest.mark.parametrize(
@@ -112,22 +102,20 @@ def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
     ],
 )
 def test_what_each_partition_lacks_is_said_in_slurm_s_words_and_in_ours(
-    spec: JobSpec, partition: str, answer: StartEstimate | None, said: str, partitions: list[Partition]
+    spec: JobSpec, partition: str, answer: StartEstimate | None, said: str
 ) -> None:
     test, settings = answers(**{partition: answer} if answer else {}), SlurmSettings(partitions=(partition,))
-    _, (note,) = partition_offers(spec, partitions, settings, 100.0, test)
+    _, (note,) = partition_offers(spec, PARTITIONS, settings, 100.0, test)
     assert note.startswith(f"{partition}: ")
     assert note.endswith(said)
 
 
-def test_a_job_waits_for_nodes_that_are_drained_but_not_for_those_that_do_not_fit(
-    partitions: list[Partition],
-) -> None:
+def test_a_job_waits_for_nodes_that_are_drained_but_not_for_those_that_do_not_fit() -> None:
     settings, none = SlurmSettings(partitions=("broken", "closed")), answers(broken=NONE, closed=AT_ONCE)
-    _, notes = partition_offers(job(1), partitions, settings, 100.0, none)
+    _, notes = partition_offers(job(1), PARTITIONS, settings, 100.0, none)
     waits = "waits: nodes are down or drained"
     assert notes == [f"broken: {waits}", f"closed: {waits}"]
-    (offer,), _ = partition_offers(job(1, cpu_cores=999), partitions, settings, 100.0, none)
+    (offer,), _ = partition_offers(job(1, cpu_cores=999), PARTITIONS, settings, 100.0, none)
     assert offer.host == "partition closed"
 
 

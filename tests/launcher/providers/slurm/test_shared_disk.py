@@ -1,4 +1,4 @@
-"""What boxes leave on the shared disk: nothing that one of them writes is a row of another."""
+"""What boxes leave on the shared disk: no row of another, and they stay until their programs have ended."""
 
 import os
 from pathlib import Path
@@ -26,17 +26,22 @@ def provider(tmp_path: Path) -> SlurmProvider:
         (tmp_path / "boxes" / box).mkdir(parents=True)
     place_of(tmp_path, ONE).write_text("n0:29400\n")
     place_of(tmp_path, OTHER).write_text("n1:29401\n")
-    squeue = tmp_path / "squeue"
-    squeue.write_text(SQUEUE)
-    squeue.chmod(0o755)
+    install_squeue(tmp_path, SQUEUE)
     return provider_at(tmp_path)
 
 
-def provider_at(tmp_path: Path, folder: str = "boxes", *, knows_run: bool = True) -> SlurmProvider:
+def install_squeue(folder: Path, script: str) -> None:
+    (folder / "squeue").write_text(script)
+    (folder / "squeue").chmod(0o755)
+
+
+def provider_at(
+    tmp_path: Path, folder: str = "boxes", *, knows_run: bool = True, clock: FakeClock | None = None
+) -> SlurmProvider:
     """The run of ONE was begun when the folder was `boxes`; by the settings it is `folder`."""
     offer = rtx_4090(place=str(tmp_path / "boxes"))
     runs = [a_run(provider="slurm", offer=offer, instance_id=ONE)] if knows_run else []
-    clock = FakeClock(0.0)
+    clock = clock or FakeClock(0.0)
     settings = SlurmSettings(folder=str(tmp_path / folder))
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     return SlurmProvider(
@@ -105,3 +110,28 @@ def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(provider: SlurmProvider
     place_of(tmp_path, ONE).unlink()
     os.mkfifo(place_of(tmp_path, ONE))
     assert places(provider)[OTHER] == "n1:29401"
+
+
+COMPLETING = f"""\
+#!/bin/bash
+# The first looks, as many as `ends_after` says, find the job COMPLETING. Notes whether the box is there.
+cd "${{0%/*}}"
+[[ -d boxes/{ONE} ]] && echo box >>looks || echo none >>looks
+(($(grep -c . looks) > $(<ends_after))) || echo '{JOBS[0].replace("RUNNING", "COMPLETING")}'
+"""
+
+
+@pytest.mark.parametrize(("ends_after", "waited_s"), [(5, 1.2), (1000, 15.3)], ids=["in a while", "never"])
+def test_a_box_is_removed_when_the_programs_have_ended_or_a_silent_node_does_not_say(
+    tmp_path: Path, ends_after: int, waited_s: float
+) -> None:
+    place_of(tmp_path, ONE).parent.mkdir(parents=True)
+    install_squeue(tmp_path, COMPLETING)
+    (tmp_path / "ends_after").write_text(str(ends_after))
+    clock = FakeClock(0.0)
+
+    provider_at(tmp_path, clock=clock).destroy(ONE)
+
+    assert clock.now() == pytest.approx(waited_s, abs=0.35)  # to one look
+    assert set((tmp_path / "looks").read_text().split()) == {"box"}
+    assert not place_of(tmp_path, ONE).parent.exists()

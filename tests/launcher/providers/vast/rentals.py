@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock
+from tests.fake_outputs import FakeOutputStore, FakePacker
+from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
+from tests.offers import rental_order
 from tests.waiting import eventually
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
@@ -20,12 +25,24 @@ from vastrun.testing.setup import LEASE
 LABEL = "vastrun-calm-heron-3f1a"
 
 
-def open_market(
-    vast: VastEmulator, state: Path, clock: FakeClock | None = None, *, many_runs: bool = False
-) -> VastProvider:
-    """The provider, with a clock that passes every pause at once; `many_runs`: for many runs at once."""
+def open_market(vast: VastEmulator, state: Path, clock: Clock | None = None, **options: Any) -> VastProvider:
+    """The provider, with a clock that passes every pause at once; the options are its own."""
     account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    return VastProvider(account, state, clock=clock or FakeClock(time.time()), many_runs=many_runs)
+    return VastProvider(account, state, clock=clock or FakeClock(time.time()), **options)
+
+
+def services_on(provider: VastProvider, folder: Path, clock: Any) -> Services:
+    """What a launcher has that drives runs there, with a ledger in memory."""
+    return Services(
+        provider=provider,
+        ledger=SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True),
+        clock=clock,
+        packer=FakePacker(folder),
+        output_store=FakeOutputStore(),
+        screen=FakeScreen(),
+        user_requests=FakeUserRequests(clock),
+        who="desk:1:0",
+    )
 
 
 def job(**resources: Any) -> JobSpec:
@@ -36,15 +53,7 @@ def job(**resources: Any) -> JobSpec:
 def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -> RentalOrder:
     """The best offer, with a lease that never acts."""
     offer = provider.search(spec or job())[0]
-    ordered = RentalOrder(
-        offer=offer,
-        label=LABEL,
-        image="pytorch/pytorch:2.13.0",
-        disk_gb=10.0,
-        onstart="true\n",
-        env=LEASE,
-        max_usd=worst_case_usd(spec or job(), offer),
-    )
+    ordered = rental_order(offer, env=LEASE, max_usd=worst_case_usd(spec or job(), offer))
     return replace(ordered, **changes)
 
 

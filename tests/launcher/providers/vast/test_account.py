@@ -1,7 +1,7 @@
 """The account's key is read in one place, from where Vast's own tools keep it, and is never shown."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,6 @@ from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, backups_of, identity
 from vastrun.launcher.providers.vast.api import VastApi, clock_ahead_s
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
-from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOur calm-heron"
@@ -73,16 +72,6 @@ def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvid
     assert vast.account_key.encode() not in b" ".join(files)
 
 
-class Teller:
-    """Says that of the account."""
-
-    def __init__(self, user: dict[str, Any]) -> None:
-        self._user = user
-
-    def account(self) -> dict[str, Any]:
-        return self._user
-
-
 @pytest.mark.parametrize(
     ("date", "ahead_s"),
     [
@@ -107,8 +96,9 @@ def test_the_time_that_vast_tells_is_believed_within_a_year(date: str | None, ah
 
 @pytest.mark.parametrize("number", [None, "", "me", -1, 0, 1.5, 1 << 70, True, [], {}])
 def test_an_account_without_a_number_is_none(number: object) -> None:
+    api = cast("VastApi", SimpleNamespace(account=lambda: {"id": number}))
     with pytest.raises(ProviderError, match="does not name the account"):
-        identity(Teller({"id": number}))  # type: ignore[arg-type]
+        identity(api)
 
 
 class Oracle:
@@ -154,14 +144,9 @@ def test_a_question_that_failed_is_asked_again_and_the_old_answer_is_no_answer()
 
 
 def test_threads_that_ask_together_wait_for_one_answer() -> None:
-    clock, oracle, told = FakeClock(), Oracle(), list[int]()
-    latest = CachedQuery(oracle, clock.now, 5.0)
-    threads = [threading.Thread(target=lambda: told.append(latest.get())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert told == [1] * 8
+    latest = CachedQuery(Oracle(), FakeClock().now, 5.0)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: latest.get(), range(8))) == [1] * 8
 
 
 class Desk:
@@ -169,12 +154,10 @@ class Desk:
 
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast, self.clock = vast, FakeClock(time.time())
-        self.id = rent(open_market(vast, folder)).id
-        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-        store = FileRateLimitStore(folder / "calls.json", self.clock.now)
-        api = VastApi(account, Limiter(store, self.clock.sleep), self.clock)
-        self.access = KeyAccess(api, self.clock)
-        self.row = replace(InstanceRow.of(api.instance(self.id) or {}), state="running")
+        provider = open_market(vast, folder, self.clock)
+        self.id = rent(provider).id
+        self.access = KeyAccess(provider.api, self.clock)
+        self.row = replace(InstanceRow.of(provider.api.instance(self.id) or {}), state="running")
 
     def attach(self) -> int:
         """How often the key was attached by now."""

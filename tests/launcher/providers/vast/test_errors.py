@@ -4,8 +4,6 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,18 +144,6 @@ SLOW_START = pytest.mark.parametrize("pace", [Pace(created_s=1.0)])
 """A slow computer, too, has read the row of what it rented before that fails."""
 
 
-@contextmanager
-def published(status: int, content: bytes) -> Iterator[str]:
-    """An address at which that lies."""
-
-    class Handler(QuietHandler):
-        def do_GET(self) -> None:
-            self.answer(status, content)
-
-    with serving(Handler) as url:
-        yield f"{url}/log"
-
-
 @SLOW_START
 @pytest.mark.parametrize(
     ("fault", "cause"),
@@ -209,8 +195,12 @@ def test_an_answer_without_an_address_on_the_web_is_no_log(answer: dict[str, Any
 
 
 def test_no_more_is_read_of_a_log_than_is_of_use() -> None:
-    with published(200, b"\xff" + b"x" * 3_000_000) as url:
-        text = fetch_log(lambda: {"result_url": url}, 30.0)
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(200, b"\xff" + b"x" * 3_000_000)
+
+    with serving(Handler) as url:
+        text = fetch_log(lambda: {"result_url": f"{url}/log"}, 30.0)
     assert len(text) == 1 << 18
 
 

@@ -8,19 +8,15 @@ import pytest
 
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.fake_outputs import FakeOutputStore, FakePacker
-from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
+from tests.fakes import FakeClock
 from tests.jobs import train_job
+from tests.launcher.providers.vast.rentals import open_market, services_on
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.history import AvoidedHosts, avoided
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
-from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 
@@ -29,29 +25,15 @@ class Desk:
     """A launcher whose waits pass at once, and a Vast with four machines."""
 
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
-        self.vast = vast
-        clock = FakeClock(time.time())
-        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-        self.provider = VastProvider(account, folder, clock=clock)
-        self.ledger = SqliteLedger(Path(":memory:"), now=clock.now, alive=lambda _: True)
-        self.screen = FakeScreen()
-        self.services = Services(
-            provider=self.provider,
-            ledger=self.ledger,
-            clock=clock,
-            packer=FakePacker(folder),
-            output_store=FakeOutputStore(),
-            screen=self.screen,
-            user_requests=FakeUserRequests(clock),
-            who="desk:1:0",
-        )
+        self.vast, clock = vast, FakeClock(time.time())
+        self.services = services_on(open_market(vast, folder, clock), folder, clock)
 
     def launch(self, spec: JobSpec = JOB, run_id: str = "calm-heron-3f1a") -> Run:
         run = create_run(spec, dump_job(spec), self.services, run_id=run_id, out_dir="/nowhere")
         return drive(run, spec, self.services)
 
     def avoided(self) -> AvoidedHosts:
-        return avoided(self.ledger.runs(), "vast", self.services.clock.now())
+        return avoided(self.services.ledger.runs(), "vast", self.services.clock.now())
 
 
 @pytest.fixture
@@ -85,7 +67,7 @@ def test_a_bad_machine_is_given_back_and_its_host_avoided(desk: Desk, fault: str
     assert desk.avoided().machines == {run.host}
     assert run.host not in {
         offer.host
-        for offer in choose_offers(JOB, desk.provider, desk.avoided(), now=desk.services.clock.now())
+        for offer in choose_offers(JOB, desk.services.provider, desk.avoided(), now=desk.services.clock.now())
     }
 
 

@@ -10,24 +10,13 @@ from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.recorded import INSTANCES
-from tests.launcher.providers.vast.rentals import open_market, rent
+from tests.launcher.providers.vast.rentals import eventually_connects, open_market, rent
 from tests.launcher.providers.vast.rows import NOW, instance, instance_row
-from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast import instance_row as boot
 from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, is_destroyed, rows_in
-
-
-def answers(provider: VastProvider, machine: Instance) -> bool:
-    """The machine answers by SSH."""
-    try:
-        provider.connect(machine).close()
-    except UnreachableError:
-        return False
-    return True
-
 
 SSH = [{"HostIp": "0.0.0.0", "HostPort": "40101"}]
 
@@ -198,8 +187,7 @@ def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(tmp
     with VastEmulator(ports_by_id=False, rate_limits=False) as vast:
         provider = open_market(vast, tmp_path)
         vast.faults.add("proxy_refused", times=999)
-        machine = rent(provider)
-        assert eventually(lambda: answers(provider, machine), what="the machine")
+        eventually_connects(provider, rent(provider))
 
 
 @pytest.mark.parametrize("answer", ["direct", "without", "unreachable"])

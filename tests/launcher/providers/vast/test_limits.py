@@ -13,13 +13,12 @@ from tests.emulators.limits import SPACING_S
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import order
+from tests.launcher.providers.vast.rentals import open_market, order
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limit, Limiter
-from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.launcher.rate_limit_waits import RateLimitWaits, WaitTotal
 
 MANY = 20
@@ -267,8 +266,7 @@ def test_twenty_launchers_at_once_all_rent_and_none_calls_too_often(tmp_path: Pa
     with VastEmulator(market, clock=time.clock) as vast:
 
         def rent_and_give_back(number: int) -> str:
-            account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-            provider = VastProvider(account, tmp_path, clock=time)
+            provider = open_market(vast, tmp_path, time)
             try:
                 machine = rented(provider, f"vastrun-{number}")
                 for _ in range(3):

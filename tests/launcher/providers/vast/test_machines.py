@@ -1,6 +1,7 @@
 """Machines that are ours: listed, reached, ended, and never read as gone when they are not."""
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast import rentals
 from tests.waiting import eventually
-from vastrun.launcher.core import Cause
+from vastrun.launcher.core import Cause, Instance
 from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.vast import VastProvider
@@ -57,19 +58,26 @@ def test_a_list_is_requested_again_after_a_short_fault(vast: VastEmulator, provi
     assert [found.id for found in provider.instances()] == [machine.id]
 
 
-@pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
-def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
-    machine, wanted = rentals.rent(provider), rentals.order(provider)
-    calls = (
+def queries(provider: VastProvider, machine: Instance) -> Sequence[Callable[[], object]]:
+    """Calls whose answers are more than nothing."""
+    wanted = rentals.order(provider)
+    return (
         lambda: provider.search(rentals.job()),
         provider.instances,
         lambda: provider.machine(machine.id),
-        lambda: provider.destroy(machine.id),
-        lambda: provider.rent(wanted),
         provider.account_status,
-        lambda: charges_of(provider.api, 0.0, 1.0),
+        lambda: provider.rent(wanted),
     )
-    for call in calls:
+
+
+@pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
+def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
+    machine = rentals.rent(provider)
+    for call in (
+        *queries(provider, machine),
+        lambda: provider.destroy(machine.id),
+        lambda: charges_of(provider.api, 0.0, 1.0),
+    ):
         vast.faults.add(fault, times=99)
         with pytest.raises(ProviderError):
             call()
@@ -80,15 +88,7 @@ def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastPro
 def test_one_answer_of_another_type_is_a_fault_that_passes(
     vast: VastEmulator, provider: VastProvider, fault: str
 ) -> None:
-    machine, wanted = rentals.rent(provider), rentals.order(provider)
-    calls = (
-        lambda: provider.search(rentals.job()),
-        provider.instances,
-        lambda: provider.machine(machine.id),
-        provider.account_status,
-        lambda: provider.rent(wanted),
-    )
-    for call in calls:
+    for call in queries(provider, rentals.rent(provider)):
         vast.faults.add(fault)
         assert call()
         assert vast.faults.struck[-1] == fault

@@ -17,7 +17,6 @@ from vastrun.launcher.decisions.history import AvoidedHosts, SpeedHistory
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.offers import query
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:
@@ -38,9 +37,7 @@ LIMITED = replace(job(), limits=Limits(hours=1.0, usd=3.0))
 
 def avoiding(vast: VastEmulator, folder: Path, avoid: AvoidedHosts) -> VastProvider:
     """The provider of a launcher whose ledger says what to avoid."""
-    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    known = SpeedHistory(avoid=avoid)
-    return VastProvider(account, folder, lambda _: known, clock=FakeClock(NOW))
+    return open_market(vast, folder, FakeClock(NOW), recall=lambda _: SpeedHistory(avoid=avoid))
 
 
 def many(count: int) -> list[Machine]:

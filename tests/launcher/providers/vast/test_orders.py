@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL
 from tests.launcher.providers.vast.rows import instance, instance_row
-from tests.offers import rtx_4090
+from tests.offers import rental_order, rtx_4090
 from vastrun.launcher.core import ExtraRates, Instance, RentalOrder, errors
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast.api import VastApi
@@ -17,15 +17,7 @@ from vastrun.launcher.providers.vast.rental import rent, request
 
 EXTRAS = ExtraRates(storage_usd_per_hour=0.01, down_usd_per_gb=0.02, up_usd_per_gb=0.03)
 OFFER = replace(rtx_4090(), id="50751794", host="41234", usd_per_hour=0.5, extras=EXTRAS)
-ORDER = RentalOrder(
-    offer=OFFER,
-    label=LABEL,
-    image="pytorch/pytorch:2.13.0",
-    disk_gb=10.0,
-    onstart="true\n",
-    env={"A": "1"},
-    max_usd=4.0,
-)
+ORDER = rental_order(OFFER, env={"A": "1"}, max_usd=4.0)
 ID = "52607650"
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,33 +172,23 @@ def test_an_overlay_that_outlives_its_instances_is_asked_for_again_and_told(
     assert (len(vast.overlays), OVERLAY in said) == (left, bool(left))
 
 
-def met(provider: VastProvider, machine_id: str) -> str | VastrunError:
-    """Where the machine says that it is met, or why it does not."""
-    machine, networks = provider.machine(machine_id), provider.abilities.networks
-    assert machine is not None and networks is not None
-    remote = provider.connect(replace(machine, label=LABELS[0]))
-    try:
-        return networks.rendezvous(LABELS[0], remote)
-    except UnreachableError:
-        raise
-    except ProviderError as error:
-        return error
-    finally:
-        remote.close()
-
-
 def said_by(provider: VastProvider, machine_id: str) -> str | VastrunError:
-    said: list[str | VastrunError] = []
+    """Where the machine says that it is met, or why it does not, once it answers."""
 
-    def ask() -> bool:
+    def ask() -> str | VastrunError | None:
+        machine, networks = provider.machine(machine_id), provider.abilities.networks
+        assert machine is not None and networks is not None
         try:
-            said.append(met(provider, machine_id))
+            with closing(provider.connect(replace(machine, label=LABELS[0]))) as remote:
+                return networks.rendezvous(LABELS[0], remote)
         except UnreachableError:
-            return False
-        return True
+            return None
+        except ProviderError as error:
+            return error
 
-    assert eventually(ask)
-    return said[0]
+    said = eventually(ask)
+    assert said is not None
+    return said
 
 
 def test_a_box_says_where_it_is_met_on_its_overlay(vast: VastEmulator, provider: VastProvider) -> None:

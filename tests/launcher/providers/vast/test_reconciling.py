@@ -9,10 +9,8 @@ import pytest
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.fake_outputs import FakeOutputStore, FakePacker
-from tests.fakes import FakeScreen, FakeUserRequests
 from tests.jobs import train_job
-from tests.launcher.providers.vast.rentals import order
+from tests.launcher.providers.vast.rentals import open_market, order, services_on
 from vastrun.launcher.cli.cost import reconciliation_text
 from vastrun.launcher.commands.reap import orphans, reap
 from vastrun.launcher.config import dump_job
@@ -22,10 +20,6 @@ from vastrun.launcher.core.errors import IncompleteListError
 from vastrun.launcher.cost.reconciliation import SETTLEMENT_S, DifferenceReason, UnmatchedCharge
 from vastrun.launcher.cost.statement import Reconciliation, reconciliation, settle
 from vastrun.launcher.flow.drive import create_run
-from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 RUN_ID = "calm-heron-3f1a"
 DAY_S = 86400.0
@@ -51,19 +45,9 @@ class Desk:
 
     def __init__(self, vast: VastEmulator, folder: Path) -> None:
         self.vast, self.clock = vast, MarketTime(vast)
-        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-        self.provider = VastProvider(account, folder, clock=self.clock)
-        self.ledger = SqliteLedger(Path(":memory:"), now=self.clock.now, alive=lambda _: True)
-        self.services = Services(
-            provider=self.provider,
-            ledger=self.ledger,
-            clock=self.clock,
-            packer=FakePacker(folder),
-            output_store=FakeOutputStore(),
-            screen=FakeScreen(),
-            user_requests=FakeUserRequests(self.clock),  # type: ignore[arg-type]
-            who="desk:1:0",
-        )
+        self.provider = open_market(vast, folder, self.clock)
+        self.services = services_on(self.provider, folder, self.clock)
+        self.ledger = self.services.ledger
 
     def rented(self) -> Run:
         """A run with its machine."""

@@ -8,8 +8,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.jobs import train_job
-from tests.launcher.providers.vast.recorded_market import recorded_offers, whole_offers
-from tests.launcher.providers.vast.recorded_offers import JOBS, OFFERS, RecordedOffer
+from tests.launcher.providers.vast.recorded import JOBS, OFFERS, RecordedOffer, recorded_offers, whole_offers
 from tests.launcher.providers.vast.rows import LOCK, NOW
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.history import SpeedHistory

@@ -1,8 +1,9 @@
 """Scheduled ends on Vast: never in an hour in which the machine may live, one for each machine, and moved."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,12 +12,12 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import rent
+from tests.launcher.providers.vast.rentals import open_market, rent
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import AuthError
 from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.rental import ScheduledEnds, end_hour
-from vastrun.launcher.providers.vast.transport import VastAccount
 
 HOUR_S = 3600.0
 
@@ -27,12 +28,6 @@ def vast() -> Iterator[VastEmulator]:
     machines = [Machine(id=41000 + number) for number in range(3)]
     with VastEmulator(machines, clock=Clock(0.0), pace=Pace(created_s=1e9), rate_limits=False) as vast:
         yield vast
-
-
-@pytest.fixture
-def provider(vast: VastEmulator, tmp_path: Path) -> VastProvider:
-    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    return VastProvider(account, tmp_path, clock=FakeClock(time.time()))
 
 
 @pytest.fixture
@@ -64,8 +59,7 @@ def left(vast: VastEmulator, machine: Instance, hours: float) -> bool:
 def test_no_machine_is_ended_before_its_last_moment_at_any_minute_of_the_hour_by_any_clock(
     vast: VastEmulator, tmp_path: Path, minute: float, wrong_by_s: float
 ) -> None:
-    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    provider = VastProvider(account, tmp_path, clock=ClockOf(vast, wrong_by_s))
+    provider = open_market(vast, tmp_path, ClockOf(vast, wrong_by_s))
     ends, machine = ScheduledEnds(provider.api), rent(provider)
     vast.advance(-vast.clock.now() % HOUR_S + minute * 60)
     ends.schedule_end(machine.id, 1.5 * HOUR_S)
@@ -128,21 +122,9 @@ def test_a_key_without_a_right_fails(vast: VastEmulator, provider: VastProvider,
     ],
 )
 def test_a_row_that_destroys_no_machine_or_makes_no_sense_hides_no_other(
-    ends: ScheduledEnds, vast: VastEmulator, provider: VastProvider, row: object
+    row: object,
 ) -> None:
-    rows = [
-        row,
-        {"id": 2, "request_method": "DELETE", "api_endpoint": "/api/v0/instances/7/", "start_time": "x"},
-    ]
-    read = ScheduledEnds(_Listing(rows)).scheduled_ends()  # type: ignore[arg-type]
+    good = {"id": 2, "request_method": "DELETE", "api_endpoint": "/api/v0/instances/7/", "start_time": "x"}
+    api = cast("VastApi", SimpleNamespace(repeat=lambda *_: [row, good]))
+    read = ScheduledEnds(api).scheduled_ends()
     assert [(one.id, one.instance_id, one.at) for one in read] == [("2", "7", 0.0)]
-
-
-class _Listing:
-    """An API whose list of schedules has these rows."""
-
-    def __init__(self, rows: list[object]) -> None:
-        self._rows = rows
-
-    def repeat(self, *_: object) -> list[object]:
-        return self._rows

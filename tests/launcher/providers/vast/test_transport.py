@@ -18,7 +18,7 @@ from vastai import VastAI
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.http_servers import QuietHandler, serving
-from tests.launcher.providers.vast.rentals import order
+from tests.launcher.providers.vast.rentals import open_market, order
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -137,8 +137,7 @@ def test_a_request_is_what_the_sdk_s_own_function_sends(connect: Connect, name: 
 
 
 def test_without_the_sdk_machines_are_rented_listed_and_destroyed(vast: VastEmulator, tmp_path: Path) -> None:
-    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()), connect=http_sender)
+    provider = open_market(vast, tmp_path, connect=http_sender)
     machine = provider.rent(order(provider))
     assert [one.id for one in provider.instances()] == [machine.id]
     assert provider.account_status().credit_usd > 0
