@@ -15,14 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
+from vastrun.contract.texts import how_many
 from vastrun.onstart.nodes import this_node_of, torchrun_line
 from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision import evidence
-from vastrun.onstart.supervision.checkpoint_push import push_last
 from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.onstart.supervision.environment import lowers_debug
 from vastrun.onstart.supervision.launch import Agents, archive_start, first_start
@@ -38,7 +37,7 @@ from vastrun.onstart.supervision.restart_decision import agree_on_restart, unrea
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
-from vastrun.onstart.supervision.watch import DRAIN_S, StartRanks, run_ranks
+from vastrun.onstart.supervision.watch import DRAIN_S, StartRanks, push_last, run_ranks
 
 _KILL_S = 5.0
 

@@ -18,7 +18,7 @@ from vastrun.launcher.core import errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import offer_check
-from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
+from vastrun.launcher.decisions.estimates import Constraint, MarketReport, Quote, Relaxation, Term
 from vastrun.launcher.ports import Abilities, Clock, Remote
 
 PRICE = 3.6

@@ -34,7 +34,7 @@ SHORT: Mapping[str, str] = {
     "launcher/providers/slurm/offers.py: re.findall": "a GPU's name, of 100 characters at most",
     "onstart/supervision/native_stack.py: _FRAME": "a line, at whose end it always matches",
     "onstart/supervision/stacks.py: _FRAME": "a line, at whose end it always matches",
-    "vastrun/contract/secrets.py: _QUERY": "a ? or & stands before each name, which holds neither",
+    "vastrun/contract/texts.py: _QUERY": "a ? or & stands before each name, which holds neither",
 }
 """Patterns that are slow with long text: why their text is short, or the time linear all the same."""
 COMPUTED: Mapping[str, str] = {

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vastrun.contract.secrets import SECRET, hide_forms, is_secret_name
+from vastrun.contract.texts import SECRET, hide_forms, is_secret_name
 from vastrun.launcher.core.errors import JobValueError, UsageError
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import click
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.api.batches import request_stop, retry_points
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import results_of, row_in, states_in

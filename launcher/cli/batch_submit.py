@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines, plan_batch
 from vastrun.launcher.app import App

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import exit_with, say, show, width

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import PATH, json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import exit_with, show

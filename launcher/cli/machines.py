@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from vastrun.contract.secrets import hide_forms
+from vastrun.contract.texts import hide_forms
 from vastrun.launcher.core import Phase, Run, errors
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
 from vastrun.launcher.gate.text import printable

@@ -20,8 +20,7 @@ from vastrun.launcher.core import NOTHING
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
-from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
-from vastrun.launcher.decisions.market_report import MarketReport, Quote
+from vastrun.launcher.decisions.estimates import MarketReport, Quote, expected_usd, finishing_usd
 from vastrun.launcher.decisions.policy import all_attempts_usd, within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.ui.render.amounts import short, table, usd

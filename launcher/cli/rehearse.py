@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from vastrun.contract import layout
-from vastrun.contract.errors import how_many
 from vastrun.contract.gpus import PEAKS
 from vastrun.contract.program_kind import Program
+from vastrun.contract.texts import how_many
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import PATH, job_argument, json_option, set_option

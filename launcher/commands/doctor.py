@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.commands import computer
 from vastrun.launcher.commands.reap import Owner, by_owner, leftover_ends, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus

@@ -13,9 +13,8 @@ from vastrun.launcher.core.errors import BudgetError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Lease
 from vastrun.launcher.decisions import deadlines
-from vastrun.launcher.decisions.estimates import offers_within_limits
+from vastrun.launcher.decisions.estimates import MarketReport, offers_within_limits
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.decisions.policy import (
     START_S,
     deadline_of,

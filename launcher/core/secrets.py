@@ -2,7 +2,7 @@
 
 Addresses of notifications are secrets, too: what is checked and shown of them is here.
 
-What is secret by its name, its form or its place in a URL is said in `vastrun/contract/secrets.py`, for the
+What is secret by its name, its form or its place in a URL is said in `vastrun/contract/texts.py`, for the
 machine, too. Callers add what they know otherwise, such as the values of the job's `secrets`.
 """
 
@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from vastrun.contract.secrets import (
+from vastrun.contract.texts import (
     SECRET,
     hide_forms,
     hide_in_command,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from vastrun.contract import layout
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
 from vastrun.launcher.core.left_out import bytes_text, file_text

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import Cause, DataContents, Instance, Phase, errors
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result

@@ -10,10 +10,16 @@ from typing import Any
 from vastrun.launcher.core import Driver, Phase, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchPoint, Budget
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
+from vastrun.launcher.ledger.database import (
+    Database,
+    Row,
+    RowForm,
+    assignments,
+    insert_statement,
+    with_retries,
+)
 from vastrun.launcher.ledger.run_ids import suggestion
 from vastrun.launcher.ledger.schema import batch_from_row, batch_to_row, point_from_row
-from vastrun.launcher.ledger.signatures import RowForm
 
 
 class SqlBatches:

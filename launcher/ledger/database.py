@@ -9,6 +9,8 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from vastrun.launcher.core.errors import UnsignedError
+
 Row = Mapping[str, Any]
 Values = Sequence[Any] | Mapping[str, Any]
 
@@ -98,3 +100,37 @@ def with_retries(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concaten
 
     update_wrapper(call, method)
     return call
+
+
+class RowForm:
+    """Form of a ledger's rows: what is added to them, and which of them a driver takes.
+
+    Of a SQLite file nothing is added, and all are taken: a program that can write to a user's own file can
+    change that user's programs, too.
+    """
+
+    shows_all = False
+    """True where rows are only shown; False where a driver acts by them."""
+
+    def columns(self, needed: str) -> str:
+        """Return the columns to read so that rows can be verified."""
+        return needed
+
+    def sign(self, _table: str, row: Row, /) -> dict[str, Any]:
+        """Return the row as it is written."""
+        return dict(row)
+
+    def verify(self, _table: str, row: Row, _own: bool = False, /) -> Row | None:
+        """Return the row as a driver may act by it; None: it may not.
+
+        The last argument: only this computer's signature counts.
+        """
+        return row
+
+    def is_here(self, _computer: str, /) -> bool:
+        """Return whether that is this computer's name."""
+        return True
+
+    def error(self, name: str, _computer: str, command: str, /) -> UnsignedError:
+        """Return the error for a row that is only shown; `command` continues it at that computer."""
+        return UnsignedError(f"{name} is not signed", hint=command)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core.errors import StorageError, UnsignedError, UsageError
-from vastrun.launcher.ledger.database import Row, state_folder_hint
+from vastrun.launcher.ledger.database import Row, RowForm, state_folder_hint
 from vastrun.launcher.ledger.schema import RUN_FIELDS
 
 MIN_KEY_CHARACTERS = 32
@@ -34,40 +34,6 @@ _SIGNED: Mapping[str, tuple[str, ...]] = {
 """Signed columns. The others are what users of a ledger may ask of each other: to stop, to start again."""
 _NAME = re.compile(r"\w[\w.~-]*", re.ASCII)
 """Ids of runs and names of batches, which become names of folders."""
-
-
-class RowForm:
-    """Form of a ledger's rows: what is added to them, and which of them a driver takes.
-
-    Of a SQLite file nothing is added, and all are taken: a program that can write to a user's own file can
-    change that user's programs, too.
-    """
-
-    shows_all = False
-    """True where rows are only shown; False where a driver acts by them."""
-
-    def columns(self, needed: str) -> str:
-        """Return the columns to read so that rows can be verified."""
-        return needed
-
-    def sign(self, _table: str, row: Row, /) -> dict[str, Any]:
-        """Return the row as it is written."""
-        return dict(row)
-
-    def verify(self, _table: str, row: Row, _own: bool = False, /) -> Row | None:
-        """Return the row as a driver may act by it; None: it may not.
-
-        The last argument: only this computer's signature counts.
-        """
-        return row
-
-    def is_here(self, _computer: str, /) -> bool:
-        """Return whether that is this computer's name."""
-        return True
-
-    def error(self, name: str, _computer: str, command: str, /) -> UnsignedError:
-        """Return the error for a row that is only shown; `command` continues it at that computer."""
-        return UnsignedError(f"{name} is not signed", hint=command)
 
 
 class SignedRows(RowForm):

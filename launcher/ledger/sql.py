@@ -14,8 +14,14 @@ from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ledger import schema
 from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
-from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
-from vastrun.launcher.ledger.signatures import RowForm
+from vastrun.launcher.ledger.database import (
+    Database,
+    Row,
+    RowForm,
+    assignments,
+    insert_statement,
+    with_retries,
+)
 from vastrun.launcher.ports import Ledger
 
 MAX_MEASURED = 1_000

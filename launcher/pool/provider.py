@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run, errors
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of

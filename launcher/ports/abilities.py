@@ -12,7 +12,7 @@ from vastrun.launcher.core.market import ScheduledEnd, SearchFinding
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
-    from vastrun.launcher.decisions.market_report import MarketReport
+    from vastrun.launcher.decisions.estimates import MarketReport
 
 
 _W = TypeVar("_W")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.contract.errors import how_many
 from vastrun.contract.gpus import PEAKS, peak_of
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.gpus import has_memory, is_named, nearest_names

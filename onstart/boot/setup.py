@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.secrets import hide_in_command
+from vastrun.contract.texts import hide_in_command
 from vastrun.onstart.boot.preflight.machine import EXIT_UNFIT_IMAGE, version_fault_here
 
 _CONSTRAINT, _PIP_LOG = "torch-constraint.txt", "pip.log"

@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, verify
-from vastrun.contract.errors import how_many
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
 from vastrun.contract.outcome import (
     Check,
@@ -35,6 +34,7 @@ from vastrun.contract.outcome import (
 )
 from vastrun.contract.program import read_records
 from vastrun.contract.records import parse_json, read_as, write_json
+from vastrun.contract.texts import how_many
 from vastrun.onstart.logged_error import count_tracebacks, last_raised
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.diagnosis import Diagnosis

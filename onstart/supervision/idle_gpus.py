@@ -18,7 +18,7 @@ from statistics import fmean
 
 from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.onstart.supervision.processes import descendants, stat_fields
-from vastrun.onstart.supervision.stall import RankProgress
+from vastrun.onstart.supervision.progress import RankProgress
 
 WINDOW_S = 300.0
 """Seconds over which the load is averaged."""

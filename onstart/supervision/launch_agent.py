@@ -31,11 +31,10 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.nodes import RANKS_PORT, ThisNode, this_node_of
-from vastrun.onstart.run_module import module_command
+from vastrun.onstart.run_module import importing, module_command
 from vastrun.onstart.supervision.fork_server import ADDRESS, start_server
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.supervision.rank_process import RankProcess
-from vastrun.onstart.uncollected_import import importing
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 COUNT = "LOCAL_WORLD_SIZE"

@@ -21,8 +21,8 @@ from vastrun.contract.outcome import Hang
 from vastrun.contract.records import read_json
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.diagnosis import TimedRankEnd
+from vastrun.onstart.supervision.progress import RankProgress
 from vastrun.onstart.supervision.restarts import Start
-from vastrun.onstart.supervision.stall import RankProgress
 
 SILENT_S = 30.0
 """Seconds without a message until a node is lost. Its supervisor may be busy for 20 s while it ends ranks."""

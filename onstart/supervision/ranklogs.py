@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.contract.secrets import hide_in_command
+from vastrun.contract.texts import hide_in_command
 from vastrun.onstart.optional_files import read_end, size_of
 
 _MAX_CHARACTERS = 300

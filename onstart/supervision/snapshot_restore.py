@@ -27,11 +27,11 @@ from vastrun.contract.checkpoint_folder import (
     newest_first,
     verify,
 )
-from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.program import plain_name
 from vastrun.contract.stop_budget import CHECKPOINT_S
+from vastrun.contract.texts import how_many
 from vastrun.onstart.supervision.program_files import FilesBefore, printable
 from vastrun.onstart.supervision.rank_process import read_processes
 from vastrun.onstart.supervision.snapshots import Snapshots

@@ -30,10 +30,10 @@ from vastrun.contract.checkpoint_folder import (
     newest_first,
     step_of,
 )
-from vastrun.contract.errors import how_many
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
+from vastrun.contract.texts import how_many
 from vastrun.onstart.optional_files import number_in
 from vastrun.onstart.supervision.download_order import download_order, named_files
 from vastrun.onstart.supervision.folder_watch import (

@@ -26,8 +26,8 @@ from vastrun.contract.records import read_json, read_small
 from vastrun.onstart.run_module import module_command
 from vastrun.onstart.supervision.curve_file import BYTES, CurvePoint, fields, first_integer
 from vastrun.onstart.supervision.curve_formats import WandbFile
-from vastrun.onstart.supervision.curve_search import wandb_files
 from vastrun.onstart.supervision.environment import wandb_id
+from vastrun.onstart.supervision.logged_curves import wandb_files
 from vastrun.onstart.supervision.processes import start_logged
 
 WANDB_LOG = f"{layout.RAW_LOGS}/wandb.log"

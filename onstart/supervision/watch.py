@@ -1,26 +1,32 @@
-"""Watch: starts the ranks, and stops or kills them by its rules until none is left. Standard library only."""
+"""Watch: starts the ranks, and stops or kills them by its rules until none is left. Standard library only.
+
+Beside them runs the process that uploads checkpoints.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vastrun.contract import layout
+from vastrun.contract import layout, stop_budget
 from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import Hang
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.optional_files import read_text
-from vastrun.onstart.supervision import stall
-from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
+from vastrun.onstart.run_module import module_command
+from vastrun.onstart.supervision import progress
 from vastrun.onstart.supervision.core_file import MAX_CORES, CoreLocation, bounds_cores, core_location
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early
 from vastrun.onstart.supervision.failure_causes import signal_of
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch, environment_of
 from vastrun.onstart.supervision.peers import NodeState, Peers
-from vastrun.onstart.supervision.processes import ranks_below, reap_orphans
+from vastrun.onstart.supervision.processes import kill_descendants, ranks_below, reap_orphans, start_logged
 from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
 from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
 from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
@@ -180,7 +186,7 @@ class Watch:
                 return
 
     def _is_over(
-        self, processes: tuple[RankProcess, ...], ranks_progress: tuple[stall.RankProgress, ...]
+        self, processes: tuple[RankProcess, ...], ranks_progress: tuple[progress.RankProgress, ...]
     ) -> bool:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
@@ -212,8 +218,8 @@ class Watch:
             name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
             return self._lasted(name, limit_s)
         # Last: ranks that wait for a failed rank do not hang.
-        observable = stall.observable_ranks(ranks_progress, self.log.silent_s)
-        is_stalled = self.peers.stalled or stall.stalled(observable, self.job)
+        observable = progress.observable_ranks(ranks_progress, self.log.silent_s)
+        is_stalled = self.peers.stalled or progress.stalled(observable, self.job)
         if is_stalled:
             self._record_hang(ranks_progress)
         return is_stalled
@@ -224,26 +230,26 @@ class Watch:
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
 
-    def _record_hang(self, ranks_progress: tuple[stall.RankProgress, ...]) -> None:
+    def _record_hang(self, ranks_progress: tuple[progress.RankProgress, ...]) -> None:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
         self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=3.0)
         dumped = [
             replace(each, frames=main_thread(read_text(self.box / layout.STACKS / f"rank-{each.rank}.txt")))
-            for each in stall.possibly_stuck(ranks_progress, self.log.silent_s)
+            for each in progress.possibly_stuck(ranks_progress, self.log.silent_s)
         ]
-        culprit = stall.find_stuck(dumped, self.job.program.folder)
+        culprit = progress.find_stuck(dumped, self.job.program.folder)
         frame = top_frame(culprit.frames)
         hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
-            activity="" if culprit.activity == stall.LOG_ONLY else culprit.activity,
+            activity="" if culprit.activity == progress.LOG_ONLY else culprit.activity,
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,
-            in_collective=stall.collective_of(culprit) is not None,
-            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := stall.collective_of(s))),
+            in_collective=progress.collective_of(culprit) is not None,
+            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := progress.collective_of(s))),
         )
         self.observed = replace(self.observed, hang=hang)
         self.peers.publish(culprit=culprit, hang=hang)
@@ -307,4 +313,33 @@ def common_hang(states: Sequence[NodeState]) -> Hang | None:
     if not hangs:
         return None
     waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
-    return replace(hangs[stall.find_stuck([*hangs])], waits=waits)
+    return replace(hangs[progress.find_stuck([*hangs])], waits=waits)
+
+
+PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
+LAST_PUSH_S = 60.0
+"""Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
+
+
+def push_last(box: Path, job: Job, stop: StopRequest) -> None:
+    """Push the last checkpoints, within the remaining time of a stop."""
+    push = start_push(box, job, "once")
+    if push is not None:
+        with suppress(subprocess.TimeoutExpired):
+            push.wait(last_push_s(stop.waited_s))
+        kill_descendants(within_s=2.0)
+
+
+def last_push_s(waited_s: float) -> float:
+    """Return the timeout of the last push, `waited_s` seconds after a stop request; 0: no request."""
+    return max(0.0, min(LAST_PUSH_S, stop_budget.PUSH_S - waited_s))
+
+
+def start_push(box: Path, job: Job, *arguments: str) -> subprocess.Popen[bytes] | None:
+    """Start the process that pushes each saved checkpoint, or the newest `once`; None: the job has no URL."""
+    if job.push is None:
+        return None
+    (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
+    command = (*module_command("vastrun.onstart.transfer.push"), str(os.getpid()), *arguments)
+    env = {**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"}
+    return start_logged(command, box / PUSH_LOG, env, cwd=box)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vastrun.contract.checkpoint_folder import LATEST
-from vastrun.contract.secrets import hide_forms
+from vastrun.contract.texts import hide_forms
 
 _NAME = re.compile(r"step-(\d{6,18})", re.ASCII)
 _CHUNK = 8 << 20

@@ -18,7 +18,7 @@ from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
-from vastrun.onstart.supervision.stall import stall_limit_s
+from vastrun.onstart.supervision.progress import stall_limit_s
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session

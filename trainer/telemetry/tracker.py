@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job, JobBatch
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
-from vastrun.contract.secrets import hide_in_command
+from vastrun.contract.texts import hide_in_command
 from vastrun.trainer.job import config as train_config
 from vastrun.trainer.job.config import TrainConfig, WandbConfig, WandbMode, wandb_mode
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.settings import SlurmSettings

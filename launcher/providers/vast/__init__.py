@@ -13,8 +13,8 @@ from vastrun.launcher.core import AccountStatus, Cause, Identity, Instance, Offe
 from vastrun.launcher.core.errors import GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import run_id_in
+from vastrun.launcher.decisions.estimates import MarketReport
 from vastrun.launcher.decisions.history import SpeedHistory
-from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
 from vastrun.launcher.providers import ProviderContext

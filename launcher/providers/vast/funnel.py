@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.core.gpus import has_memory, is_same_name, nearest_names
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.market_report import Constraint, Relaxation
+from vastrun.launcher.decisions.estimates import Constraint, Relaxation
 from vastrun.launcher.decisions.workload import is_too_small, min_gb
 from vastrun.launcher.gate import caps
 from vastrun.launcher.image.lock import Lock

@@ -12,10 +12,9 @@ from typing import Any
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.estimates import price_limit_error
+from vastrun.launcher.decisions.estimates import Constraint, MarketReport, price_limit_error
 from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts, SpeedHistory
 from vastrun.launcher.decisions.job_shape import shape_of, steps_of
-from vastrun.launcher.decisions.market_report import Constraint, MarketReport
 from vastrun.launcher.decisions.nodes import alternative_to_nodes
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.account import CachedQuery

@@ -13,10 +13,16 @@ from vastrun.launcher.core.bills import MAX_TAIL_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
+from vastrun.launcher.decisions.estimates import (
+    Quote,
+    Term,
+    basis_text,
+    data_usd,
+    interruption_hours,
+    lost_hours,
+)
 from vastrun.launcher.decisions.history import MachineKind, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
-from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.workload import roofline
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.offers import image_size_gb, make_offer

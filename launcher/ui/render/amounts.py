@@ -10,7 +10,7 @@ from posixpath import commonprefix
 from textwrap import wrap
 from unicodedata import category, east_asian_width
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.core import LeftOutFiles
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd

@@ -7,7 +7,7 @@ from dataclasses import field
 from math import isnan
 from typing import Any, Self
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, SameResults

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict

@@ -7,7 +7,7 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.commands.reap import Owner
 from vastrun.launcher.core import Cost, Instance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config import program_of
@@ -17,6 +17,8 @@ from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.market import UNMEASURED, Lease
 from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
+    MarketReport,
+    Quote,
     basis_text,
     data_usd,
     expected_usd,
@@ -25,7 +27,6 @@ from vastrun.launcher.decisions.estimates import (
     offer_text,
 )
 from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text
-from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import quote
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.batch.results import BatchReport, PointResult, batch_report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.batch import Batch

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import fmean
 
-from vastrun.contract.errors import how_many
 from vastrun.contract.reports import TASK_LOSS_PREFIX
+from vastrun.contract.texts import how_many
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note
 

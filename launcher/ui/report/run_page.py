@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Phase, Run

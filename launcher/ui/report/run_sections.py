@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from vastrun.contract.errors import how_many
+from vastrun.contract.texts import how_many
 from vastrun.launcher.commands.explanation import Explanation
 from vastrun.launcher.commands.report import PhaseSpan, RunReport
 from vastrun.launcher.core import Phase, StepEnd

@@ -16,7 +16,7 @@ from typing import Any
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.onstart.boot.preflight import machine
-from vastrun.onstart.uncollected_import import importing
+from vastrun.onstart.run_module import importing
 
 _ONE_RANK = "one rank: no communication to check"
 _USAGE = "usage: python -m vastrun.onstart.boot.preflight machine|comm|link   (VASTRUN_BOX: a folder)"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from vastrun.contract.errors import how_many
 from vastrun.contract.program import ProgramSpec
+from vastrun.contract.texts import how_many
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
 
 _SHM = Path("/dev/shm")

@@ -15,7 +15,7 @@ from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
-from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Relaxation
+from vastrun.launcher.decisions.estimates import Constraint, MarketReport, Relaxation
 from vastrun.launcher.decisions.policy import MIN_TRAINING_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.run_services import services_for

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.jobs import command_job
-from vastrun.contract.secrets import SECRET, hide_forms, hide_in_command, secrets_in
+from vastrun.contract.texts import SECRET, hide_forms, hide_in_command, secrets_in
 from vastrun.launcher.core.job import DataFile, NotifyUrl
 from vastrun.launcher.core.secrets import Mask, public_job, public_values
 from vastrun.launcher.transcript import to_jsonable

@@ -9,7 +9,7 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.onstart.supervision.curve_formats import TensorBoardFile, WandbFile
-from vastrun.onstart.supervision.curve_search import CurveSearch, wandb_files
+from vastrun.onstart.supervision.logged_curves import CurveSearch, wandb_files
 from vastrun.onstart.supervision.rank_process import RankProcess
 
 EVENTS = "events.out.tfevents.1700000000.host"

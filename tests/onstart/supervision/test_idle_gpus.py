@@ -19,10 +19,9 @@ from vastrun.onstart.supervision.diagnosis import ObservedLaunch
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
 from vastrun.onstart.supervision.launch import AdoptedAgent, Launch
 from vastrun.onstart.supervision.peers import Peers
-from vastrun.onstart.supervision.progress import ProgressTracker
+from vastrun.onstart.supervision.progress import ProgressTracker, RankProgress
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.reading import MachineReadings
-from vastrun.onstart.supervision.stall import RankProgress
 from vastrun.onstart.supervision.stop import StopRequest
 from vastrun.onstart.supervision.watch import Watch
 

@@ -14,8 +14,8 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.outcome import Hang
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.onstart.supervision.peers import Peers
+from vastrun.onstart.supervision.progress import RankProgress
 from vastrun.onstart.supervision.stacks import StackFrame
-from vastrun.onstart.supervision.stall import RankProgress
 from vastrun.onstart.supervision.watch import add_peer_observations
 
 BROKEN = ("RuntimeError: [gloo/pair.cc] closed", "RuntimeError")

@@ -6,8 +6,7 @@ import pytest
 
 from tests.onstart.supervision.launches import read_job
 from vastrun import trainer
-from vastrun.onstart.supervision.stacks import StackFrame
-from vastrun.onstart.supervision.stall import (
+from vastrun.onstart.supervision.progress import (
     RankProgress,
     collective_of,
     find_stuck,
@@ -15,6 +14,7 @@ from vastrun.onstart.supervision.stall import (
     stall_limit_s,
     stalled,
 )
+from vastrun.onstart.supervision.stacks import StackFrame
 
 JOB = read_job(stall_s=10, start_s=60)
 TORCH = "/venv/lib/python3.11/site-packages/torch"

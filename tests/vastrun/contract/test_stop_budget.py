@@ -9,8 +9,8 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from vastrun.contract import stop_budget
-from vastrun.onstart.supervision.checkpoint_push import LAST_PUSH_S, last_push_s
 from vastrun.onstart.supervision.stop import StopRequest
+from vastrun.onstart.supervision.watch import LAST_PUSH_S, last_push_s
 
 STEP = Path(__file__).parents[3] / "onstart/step.sh"
 

@@ -10,8 +10,8 @@ import pytest
 from tests.jobs import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from vastrun.launcher.core.job import DataFile, JobSpec, Resources
+from vastrun.launcher.decisions.estimates import Quote, Term
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
-from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals

@@ -1,4 +1,4 @@
-"""Secrets in texts: by the name they have, by the form of a known token, as a part of a URL. Pure."""
+"""Texts: numbers with their noun, and secrets by their name, by a token's form, as a part of a URL. Pure."""
 
 from __future__ import annotations
 
@@ -89,3 +89,8 @@ def secrets_in(text: str) -> Iterator[str]:
         for name, value in [("PASSWORD", password), *parts]:
             if value and (is_secret_name(name) or len(value) >= _MIN_QUERY_CHARACTERS):
                 yield from (value, unquote(value), unquote_plus(value))
+
+
+def how_many(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 run`, `1,000 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
