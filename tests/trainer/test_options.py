@@ -179,7 +179,7 @@ SHARDS_ONLY = {
     "sampler.draws": "tests/trainer/stages/test_losses.py",
     "sampler.temperature": "tests/trainer/stages/test_sampled.py",
     "freeze": "tests/trainer/engine/test_frozen_codec.py",
-    "check_every": "tests/trainer/checks/test_trainings.py",
+    "check_every": "tests/trainer/test_checks.py",
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
