@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.programs import described
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import Box, Start
 from tests.trainer.options import BURGERS, DARCY, FNO, SPECTRAL, TWO, Options, with_options
 from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
@@ -27,7 +27,6 @@ from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 
-Start = Callable[[Box, int], RunningRanks]
 REACTION = {**BURGERS, "task": "reaction_diffusion", "nus": [0.5], "rhos": [1.0]}
 GAS = {**BURGERS, "task": "compressible_1d", "etas": [0.01]}
 KEPT: Options = {"data.validation": 4, "evaluate_every": 2}

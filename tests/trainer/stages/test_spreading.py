@@ -1,6 +1,5 @@
 """Stages on several ranks: the same training as on one, and nothing moves in what does not learn."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks, together
+from tests.trainer.conftest import Box, Start, together
 from vastrun.contract import layout
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
@@ -160,7 +159,7 @@ def what_does_not_learn_is_the_average_of_the_stage_before(one: dict[str, Learne
 
 @pytest.mark.slow
 def test_the_final_record_sets_a_stage_beside_the_operator_alone(
-    root: Path, one: dict[str, Learned], start_ranks: Callable[[Box, int], RunningRanks]
+    root: Path, one: dict[str, Learned], start_ranks: Start
 ) -> None:
     leg = Leg(name="whole", former="operator of darcy", settings={**STEADY, "sampler": {"draws": 2}})
     prepare(root, [leg])

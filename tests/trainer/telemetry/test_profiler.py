@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import Box, Start
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.layout import PROFILES
@@ -196,7 +195,7 @@ def test_a_torch_that_cannot_record_is_noted_and_asked_for_nothing_more(
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_profile_has_the_requested_steps_with_parts_and_keeps_losses(
-    tmp_path: Path, start_ranks: Callable[[Box, int], RunningRanks]
+    tmp_path: Path, start_ranks: Start
 ) -> None:
     def trained(name: str, **settings: Any) -> Box:
         box = Box(tmp_path / name, **settings)
