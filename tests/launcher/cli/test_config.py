@@ -230,8 +230,7 @@ def test_the_provider_is_the_command_lines_else_the_environments_else_the_files(
     assert terminal.document("config")["settings"][0]["origin"] == told
 
 
-def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_written(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_written(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 2}\n")
     code, _, err = desk.submit()
     assert code == 9
@@ -242,16 +241,14 @@ def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_writ
     assert desk.document("batch", "submit", str(desk.file), "--dry-run")["refused"]
 
 
-def test_a_month_that_may_end_a_batch_is_named_by_its_plan(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_that_may_end_a_batch_is_named_by_its_plan(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 5, usd: 100}\n")
     _, out, _ = desk.submit("--dry-run")
     assert "note      January 2027 has $5.00 left of $5.00: it may end the batch before" in out
     assert "all runs" not in out
 
 
-def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 3.1}\n")
     code, _, err = desk.submit()
     assert code == 9
@@ -265,15 +262,13 @@ def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(tm
     assert len(desk.ledger.runs()) == 6
 
 
-def test_a_batch_whose_points_have_ended_needs_no_room_in_the_month(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_batch_whose_points_have_ended_needs_no_room_in_the_month(desk: Desk) -> None:
     desk.submit()
     says(desk, "budget: {month_usd: 0.01}\n")
     assert desk.submit()[0] == 0
 
 
-def test_a_broken_file_ends_a_submit_before_anything_is_written(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_broken_file_ends_a_submit_before_anything_is_written(desk: Desk) -> None:
     says(desk, BROKEN)
     code, _, err = desk.submit()
     assert code == 2 and "budget.mnth_usd: unknown key" in err
