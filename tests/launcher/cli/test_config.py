@@ -149,11 +149,10 @@ def test_a_free_machine_is_no_matter_of_budgets(tmp_path: Path) -> None:
 
 def test_a_retry_that_a_budget_has_no_room_for_is_not_begun_and_that_is_told(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     says(terminal, "budget: {usd: 3}\n")
     lowered = "budget: {usd: 1}\n"
     terminal.at(1.0, lambda: says(terminal, lowered))
-    result = terminal.launch()
+    result = terminal.launch("--set", "retry.signal=2")
     assert result.exit_code == 5
     assert "no other attempt: all runs: $" in result.stderr
     told = terminal.type("why", "last").stdout
@@ -163,9 +162,8 @@ def test_a_retry_that_a_budget_has_no_room_for_is_not_begun_and_that_is_told(tmp
 
 def test_retries_go_on_within_the_budget_of_the_month(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     says(terminal, "budget: {month_usd: 3}\n")
-    assert terminal.launch().exit_code == 5
+    assert terminal.launch("--set", "retry.signal=2").exit_code == 5
     runs = terminal.ledger.runs()
     assert len(runs) == 3
     assert runs[0].reserved_usd < runs[1].reserved_usd < runs[2].reserved_usd == 3.0
@@ -189,9 +187,8 @@ def test_a_broken_file_ends_what_spends_with_all_faults_and_nothing_else(termina
 
 def test_run_whose_config_file_breaks_meanwhile_is_driven_to_its_end_without_a_retry(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     terminal.at(1.0, lambda: says(terminal, BROKEN))
-    result = terminal.launch()
+    result = terminal.launch("--set", "retry.signal=2")
     assert result.exit_code == 5 and terminal.machines() == 0
     assert "no other attempt: " in result.stderr and "budget.mnth_usd: unknown key" in result.stderr
 
