@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,8 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.export import Exporter
 from vastrun.launcher.commands.rehearse import Rehearsal
-from vastrun.launcher.core import Instance, RentalOrder, UserRequest
+from vastrun.launcher.core import Instance, Offer, RentalOrder, UserRequest
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import new_id
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.presence import Presence
@@ -86,9 +87,14 @@ class Market(FakeProvider):
         self.free = usd_per_hour == 0
         self.deaf = False
         """Agrees to destroy a machine and does not, while this is set."""
+        self.change: Callable[[Sequence[Offer]], Sequence[Offer]] = lambda offers: offers
+        """What a search makes of the offers."""
         self._trainings = trainings
         self.destroyed: list[str] = []
         """Machines that it was asked to destroy."""
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        return self.change(super().search(spec))
 
     def rent(self, order: RentalOrder) -> Instance:
         self.training = self._trainings[0]

@@ -232,6 +232,10 @@ class RunningRanks:
         return process
 
 
+Start = Callable[[Box, int], RunningRanks]
+"""What starts so many ranks in a box."""
+
+
 def ended(process: BaseProcess, within_s: float = LONGEST_S) -> int:
     """Its exit code, once there is one."""
     process.join(within_s)
@@ -252,7 +256,7 @@ def train(environment: dict[str, str], log: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def start_ranks() -> Iterator[Callable[[Box, int], RunningRanks]]:
+def start_ranks() -> Iterator[Start]:
     """Starts ranks; what still runs at the end is killed."""
     started: list[RunningRanks] = []
 

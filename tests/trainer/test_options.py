@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.programs import described
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import Box, Start
 from tests.trainer.options import BURGERS, DARCY, FNO, SPECTRAL, TWO, Options, with_options
 from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
@@ -27,7 +27,6 @@ from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 
-Start = Callable[[Box, int], RunningRanks]
 REACTION = {**BURGERS, "task": "reaction_diffusion", "nus": [0.5], "rhos": [1.0]}
 GAS = {**BURGERS, "task": "compressible_1d", "etas": [0.01]}
 KEPT: Options = {"data.validation": 4, "evaluate_every": 2}
@@ -179,7 +178,7 @@ SHARDS_ONLY = {
     "sampler.draws": "tests/trainer/stages/test_losses.py",
     "sampler.temperature": "tests/trainer/stages/test_sampled.py",
     "freeze": "tests/trainer/engine/test_frozen_codec.py",
-    "check_every": "tests/trainer/checks/test_trainings.py",
+    "check_every": "tests/trainer/test_checks.py",
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",

@@ -2,13 +2,12 @@
 
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import Box, Start
 from tests.trainer.test_training import make_data
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
@@ -16,8 +15,6 @@ from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.reports import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
-
-Start = Callable[[Box, int], RunningRanks]
 
 STAGES = ("operator", "refine", "distill")
 STEPS = {"operator": 20, "refine": 12, "distill": 12}

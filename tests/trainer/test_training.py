@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.trainer.conftest import SMALL, Box, RunningRanks
+from tests.trainer.conftest import SMALL, Box, Start
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.job import Job
@@ -22,8 +22,6 @@ from vastrun.trainer.checkpoints import verify
 from vastrun.trainer.job.config import config_of
 
 pytestmark = pytest.mark.torch
-
-Start = Callable[[Box, int], RunningRanks]
 
 TASK_THAT_KILLS_RANK_1 = """
 import os, signal

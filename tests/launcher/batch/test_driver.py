@@ -1,4 +1,4 @@
-"""The driver of a batch: each point once, within its limits."""
+"""The driver of a batch: each point once, on all of its machines, within its limits."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -289,3 +289,34 @@ def test_batches_that_share_a_budget_never_hold_more_than_it_has(world: BatchWor
     ends = {name: world.ledger.batches.get(name).reason for name in (NAME, "depths")}
     left = {name: world.verdicts(name)["None"] for name in ends}
     assert all(("this month" in ends[name]) == (left[name] > 0) for name in ends)
+
+
+def test_each_point_has_all_of_its_machines_and_the_budget_counts_them(world: BatchWorld) -> None:
+    world.market.max_nodes, world.market.usd_per_hour = 2, 1.0
+    world.submit(3, job=train_job(nodes=2), usd=2.0, parallel=2, reuse="auto")
+
+    world.drive()
+
+    assert world.verdicts() == {"SUCCEEDED": 3}
+    assert [len(state.runs) for state in world.states()] == [1, 1, 1], "a further node is no attempt"
+    assert world.machines() == [], "and no machine that is held"
+    rows = world.ledger.runs(batch=NAME, members=True)
+    assert sorted(row.node for row in rows) == [0, 0, 0, 1, 1, 1]
+    assert world.ledger.batches.held_usd(NAME) == pytest.approx(world.market.bill_usd, rel=0.05)
+    assert world.market.rented == 0
+
+
+def test_a_point_starts_only_where_the_budget_has_room_for_all_of_its_machines(world: BatchWorld) -> None:
+    world.market.max_nodes, world.market.usd_per_hour = 2, 1.0
+    world.submit(4, job=train_job(nodes=2), usd=SHARE_USD * 2.5, parallel=4)
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        most = max(most, world.market.rented)
+        world.at(1.0, look)
+
+    world.at(1.0, look)
+    world.drive()
+
+    assert most == 4, "two points of two machines; the share of a point is of both"

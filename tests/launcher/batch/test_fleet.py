@@ -1,4 +1,4 @@
-"""A batch that holds machines: points follow each other there, within one budget, and none stays rented."""
+"""A batch that holds machines: within one budget, whatever happens on the market, and none stays rented."""
 
 import random
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
-from tests.launcher.batch.virtual_time import Killed
+from tests.launcher.batch.virtual_time import Killed, VirtualTime
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
+from tests.launcher.faults import MOMENTS, Fault, Moment, Plan
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.batch import Budget, StopRules
@@ -198,10 +199,7 @@ def test_after_its_hours_the_machines_are_given_back(world: BatchWorld) -> None:
 @pytest.mark.slow
 def test_machines_of_a_launcher_that_was_killed_are_used_by_the_next_one(world: BatchWorld) -> None:
     world.submit(10, usd=20.0, parallel=2, reuse="auto")
-    world.time.kill_at = world.time.now() + 40.0
-    with pytest.raises(Killed):
-        world.drive()
-    world.time.kill_at = float("inf")
+    assert world.is_killed(40.0)
     assert world.market.rented == 2
     world.drive()
     assert world.verdicts() == {"SUCCEEDED": 10}, story(world)
@@ -212,10 +210,7 @@ def test_machines_of_a_launcher_that_was_killed_are_used_by_the_next_one(world: 
 
 def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines(world: BatchWorld) -> None:
     world.submit(10, usd=20.0, parallel=2, reuse="auto")
-    world.time.kill_at = world.time.now() + 40.0
-    with pytest.raises(Killed):
-        world.drive()
-    world.time.kill_at = float("inf")
+    assert world.is_killed(40.0)
     world.ledger.batches.ask(NAME, UserRequest.STOP)
     world.drive()
     assert world.market.rentals == 2
@@ -300,17 +295,85 @@ def test_a_batch_with_machines_never_holds_more_than_its_budget(world: BatchWorl
     for _ in range(chance.randint(0, 3)):
         world.at(chance.uniform(20.0, 300.0), lose)
     for _ in range(5):
-        world.time.kill_at = world.time.now() + chance.uniform(5.0, 200.0)
-        try:
-            world.drive()
-        except Killed:
-            world.time.kill_at = float("inf")
-        else:
+        if not world.is_killed(chance.uniform(5.0, 200.0)):
             break
-    world.time.kill_at = float("inf")
     world.ledger.batches.reopen(NAME)
     world.drive()
     world.time.happens.clear()
     assert most_held <= budget + 1e-9 and world.market.bill_usd <= budget + 1e-9
     assert max(world.market.labels.values()) == 1
     check_the_bill(world)
+
+
+TROUBLES = ("error", "uncertain", "unreachable", "busy", "vanish", "killed")
+VERBS = {
+    "provider.search": TROUBLES,
+    "provider.rent": TROUBLES,
+    "provider.instances": TROUBLES,
+    "provider.machine": TROUBLES,
+    "provider.connect": TROUBLES,
+    "provider.destroy": TROUBLES,
+    "remote.run": ("unreachable", "gone", "vanish", "killed"),
+    "remote.write": ("unreachable", "gone", "vanish", "killed"),
+}
+ROWS = [
+    (verb, moment, trouble) for verb, troubles in VERBS.items() for moment in MOMENTS for trouble in troubles
+]
+CALLS = (1, 2, 4)
+BUDGET_USD = 3.0
+
+
+class DeadlyPlan(Plan):
+    """With the trouble `killed` the whole launcher is killed, with all that it drives."""
+
+    def __init__(self, market: object, fault: Fault, time: VirtualTime) -> None:
+        super().__init__(market=market, faults=(fault,))  # type: ignore[arg-type]
+        self._time = time
+
+    def _strike(self, verb: str, nth: int, moment: Moment) -> None:
+        fault = self._due(verb, nth, moment)
+        if fault is not None and fault.trouble == "killed":
+            self.struck.append(fault)
+            self._time.kill_at = self._time.now()
+            self._time.must_live()
+        super()._strike(verb, nth, moment)
+
+
+def drive_to_the_end(world: BatchWorld) -> None:
+    """As a patient user would: resume whatever was interrupted."""
+    for _ in range(8):
+        try:
+            world.drive()
+        except Killed:
+            world.time.kill_at = float("inf")
+        else:
+            if all(state.verdict is not None for state in world.states()):
+                return
+        world.ledger.batches.reopen(NAME)
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS)
+def test_one_trouble_leaves_no_machine_and_gives_each_point_one_end(
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
+) -> None:
+    struck = 0
+    for nth in CALLS:
+        world = BatchWorld(tmp_path)
+        world.market.is_large = True
+        world.plan = DeadlyPlan(
+            world.market, Fault(verb=verb, nth=nth, moment=moment, trouble=trouble), world.time
+        )
+        job = train_job(retry={"lost": 2, "host": 2})
+        world.submit(4, usd=BUDGET_USD, parallel=2, reuse="auto", job=job)
+
+        drive_to_the_end(world)
+
+        assert all(state.verdict is not None for state in world.states()), (nth, story(world))
+        assert world.market.bill_usd <= BUDGET_USD
+        assert max(world.market.labels.values()) == 1, (nth, story(world))
+        check_the_bill(world, above_usd=0.03)  # what is not known to be free is charged
+        if trouble == "killed":
+            assert world.verdicts() == {"SUCCEEDED": 4}, (nth, story(world))
+        struck += len(world.plan.struck)
+    assert struck, "no fault of this row ever struck: the row tests nothing"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, BatchMarket, BatchWorld
 from tests.launcher.terminal import CRASH
 from tests.slow import slow
@@ -36,10 +35,7 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(world: BatchWorld) -> Non
 
 def test_a_stop_that_no_launcher_heard_ends_the_open_runs_and_starts_nothing(world: BatchWorld) -> None:
     world.submit(4, usd=20.0, parallel=2)
-    world.time.kill_at = world.time.now() + 15.0
-    with pytest.raises(Killed):
-        world.drive()
-    world.time.kill_at = float("inf")
+    assert world.is_killed(15.0)
     assert world.market.rented == 2
     world.ledger.batches.ask(NAME, UserRequest.STOP)
     world.drive()
@@ -140,10 +136,7 @@ def left(tmp_path: Path) -> BatchWorld:
     world.market = market = PickyMarket(world.time, lambda _: None)
     market.usual = Training(seconds=60)
     world.submit(2, usd=20.0, parallel=2)
-    world.time.kill_at = world.time.now() + 15.0
-    with pytest.raises(Killed):
-        world.drive()
-    world.time.kill_at = float("inf")
+    assert world.is_killed(15.0)
     market.refusals = 1
     return world
 
@@ -172,14 +165,8 @@ def test_a_launcher_killed_repeatedly_leaves_each_point_one_verdict(world: Batch
     world.market.trainings = [CRASH if chance.random() < 0.2 else Training() for _ in range(60)]
     world.submit(24, usd=20.0, parallel=6, stop=StopRules(same_cause=24))
     for _ in range(6):
-        world.time.kill_at = world.time.now() + chance.uniform(1.0, 60.0)
-        try:
-            world.drive()
-        except Killed:
-            world.time.kill_at = float("inf")
-        else:
+        if not world.is_killed(chance.uniform(1.0, 60.0)):
             break
-    world.time.kill_at = float("inf")
     states = world.drive()
     assert all(state.verdict is not None for state in states)
     assert all(run.phase is Phase.ENDED for state in states for run in state.runs)

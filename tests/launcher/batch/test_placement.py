@@ -24,6 +24,12 @@ def offer(gpus: int, usd_per_hour: float, *, loading_usd: float = 0.0, id: str =
     )
 
 
+def fleet_of(points: int, *offers: Offer, gpus: int = 1, seconds: float = HOUR) -> placement.CheapestFleet:
+    fleet = placement.cheapest_fleet(points, offers, gpus=gpus, seconds=seconds)
+    assert fleet is not None
+    return fleet
+
+
 def warm(share: float, whole: float, busy_s: float = 0.0) -> placement.WarmSlot:
     return placement.WarmSlot(offer=offer(1, share), machine_usd_per_hour=whole, busy_s=busy_s)
 
@@ -63,8 +69,7 @@ def test_without_an_offer_a_slot_is_taken_and_without_a_slot_none() -> None:
 
 def test_eight_points_take_one_machine_of_eight_gpus_when_that_is_cheaper_per_gpu() -> None:
     singles = [offer(1, 0.40, id=f"single-{n}") for n in range(8)]
-    fleet = placement.cheapest_fleet(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
-    assert fleet is not None
+    fleet = fleet_of(8, *singles, offer(8, 2.40))
     assert [shape.offer.gpus for shape in fleet.machines] == [8]
     assert fleet.packed_usd_per_hour == pytest.approx(0.30)
     assert fleet.single_usd_per_hour == pytest.approx(0.40), "both prices are there to be shown"
@@ -72,23 +77,18 @@ def test_eight_points_take_one_machine_of_eight_gpus_when_that_is_cheaper_per_gp
 
 def test_eight_points_take_eight_machines_when_those_are_cheaper() -> None:
     singles = [offer(1, 0.25, id=f"single-{n}") for n in range(8)]
-    fleet = placement.cheapest_fleet(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
-    assert fleet is not None
+    fleet = fleet_of(8, *singles, offer(8, 2.40))
     assert [shape.offer.gpus for shape in fleet.machines] == [1] * 8
 
 
 def test_a_large_machine_for_the_last_few_points_is_not_cheap() -> None:
     singles = [offer(1, 0.40, id=f"single-{n}") for n in range(8)]
-    fleet = placement.cheapest_fleet(
-        10, [*singles, offer(8, 2.4, id="a"), offer(8, 2.4, id="b")], gpus=1, seconds=HOUR
-    )
-    assert fleet is not None
+    fleet = fleet_of(10, *singles, offer(8, 2.4, id="a"), offer(8, 2.4, id="b"))
     assert [(shape.offer.gpus, shape.used) for shape in fleet.machines] == [(8, 8), (1, 1), (1, 1)]
 
 
 def test_points_of_several_gpus_have_fewer_slots_on_a_machine() -> None:
-    fleet = placement.cheapest_fleet(3, [offer(8, 4.0), offer(2, 1.5)], gpus=4, seconds=HOUR)
-    assert fleet is not None
+    fleet = fleet_of(3, offer(8, 4.0), offer(2, 1.5), gpus=4)
     assert [(shape.slots, shape.used) for shape in fleet.machines] == [(2, 2)]
     assert fleet.single_usd_per_hour is None
 
@@ -96,18 +96,13 @@ def test_points_of_several_gpus_have_fewer_slots_on_a_machine() -> None:
 def test_what_it_takes_to_load_a_machine_counts_for_short_points() -> None:
     singles = [offer(1, 0.29, loading_usd=0.10, id=f"single-{n}") for n in range(8)]
     large = offer(8, 2.40, loading_usd=0.10)
-    short, long = (
-        placement.cheapest_fleet(8, [*singles, large], gpus=1, seconds=s) for s in (300.0, 100 * HOUR)
-    )
-    assert short is not None
-    assert long is not None
+    short, long = (fleet_of(8, *singles, large, seconds=s) for s in (300.0, 100 * HOUR))
     assert len(short.machines) == 1
     assert len(long.machines) == 8
 
 
 def test_a_job_without_gpus_has_a_machine_of_its_own() -> None:
-    fleet = placement.cheapest_fleet(2, [offer(0, 0.1, id="a"), offer(0, 0.2, id="b")], gpus=0, seconds=HOUR)
-    assert fleet is not None
+    fleet = fleet_of(2, offer(0, 0.1, id="a"), offer(0, 0.2, id="b"), gpus=0)
     assert [shape.slots for shape in fleet.machines] == [1, 1]
 
 
@@ -124,8 +119,7 @@ def test_a_fleet_of_one_machine_is_never_dearer_than_any_other_single_machine_th
     points: int, prices: list[tuple[int, float]]
 ) -> None:
     offers = [offer(gpus, usd, id=str(n)) for n, (gpus, usd) in enumerate(prices)]
-    fleet = placement.cheapest_fleet(points, offers, gpus=1, seconds=HOUR)
-    assert fleet is not None
+    fleet = fleet_of(points, *offers)
     taken = sum(shape.used for shape in fleet.machines)
     assert taken == min(points, sum(each.gpus for each in offers))
     ids = [shape.offer.id for shape in fleet.machines]

@@ -13,7 +13,7 @@ from tests.fakebox import Training
 from tests.fakes import FakeScreen
 from tests.jobs import train_job
 from tests.launcher.batch.held_market import HeldMarket
-from tests.launcher.batch.virtual_time import VirtualTime
+from tests.launcher.batch.virtual_time import Killed, VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
 from vastrun.launcher.batch.schedule import PointState, states_of
@@ -176,6 +176,17 @@ class BatchWorld:
         )
         points = [point(n, (odd if n == first else None) or job) for n in range(first, first + count)]
         return self.ledger.batches.submit(batch, points)
+
+    def is_killed(self, after_s: float) -> bool:
+        """A launcher drives the batch, to be killed after so many seconds; whether it came to that."""
+        self.time.kill_at = self.time.now() + after_s
+        try:
+            self.drive()
+        except Killed:
+            return True
+        finally:
+            self.time.kill_at = math.inf
+        return False
 
     def drive(self, name: str = NAME) -> Sequence[PointState]:
         """A launcher drives the batch as far as it goes."""

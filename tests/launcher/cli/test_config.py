@@ -149,11 +149,10 @@ def test_a_free_machine_is_no_matter_of_budgets(tmp_path: Path) -> None:
 
 def test_a_retry_that_a_budget_has_no_room_for_is_not_begun_and_that_is_told(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     says(terminal, "budget: {usd: 3}\n")
     lowered = "budget: {usd: 1}\n"
     terminal.at(1.0, lambda: says(terminal, lowered))
-    result = terminal.launch()
+    result = terminal.launch("--set", "retry.signal=2")
     assert result.exit_code == 5
     assert "no other attempt: all runs: $" in result.stderr
     told = terminal.type("why", "last").stdout
@@ -163,9 +162,8 @@ def test_a_retry_that_a_budget_has_no_room_for_is_not_begun_and_that_is_told(tmp
 
 def test_retries_go_on_within_the_budget_of_the_month(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     says(terminal, "budget: {month_usd: 3}\n")
-    assert terminal.launch().exit_code == 5
+    assert terminal.launch("--set", "retry.signal=2").exit_code == 5
     runs = terminal.ledger.runs()
     assert len(runs) == 3
     assert runs[0].reserved_usd < runs[1].reserved_usd < runs[2].reserved_usd == 3.0
@@ -189,9 +187,8 @@ def test_a_broken_file_ends_what_spends_with_all_faults_and_nothing_else(termina
 
 def test_run_whose_config_file_breaks_meanwhile_is_driven_to_its_end_without_a_retry(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
-    terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     terminal.at(1.0, lambda: says(terminal, BROKEN))
-    result = terminal.launch()
+    result = terminal.launch("--set", "retry.signal=2")
     assert result.exit_code == 5 and terminal.machines() == 0
     assert "no other attempt: " in result.stderr and "budget.mnth_usd: unknown key" in result.stderr
 
@@ -230,8 +227,7 @@ def test_the_provider_is_the_command_lines_else_the_environments_else_the_files(
     assert terminal.document("config")["settings"][0]["origin"] == told
 
 
-def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_written(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_written(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 2}\n")
     code, _, err = desk.submit()
     assert code == 9
@@ -242,16 +238,14 @@ def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_writ
     assert desk.document("batch", "submit", str(desk.file), "--dry-run")["refused"]
 
 
-def test_a_month_that_may_end_a_batch_is_named_by_its_plan(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_that_may_end_a_batch_is_named_by_its_plan(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 5, usd: 100}\n")
     _, out, _ = desk.submit("--dry-run")
     assert "note      January 2027 has $5.00 left of $5.00: it may end the batch before" in out
     assert "all runs" not in out
 
 
-def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(desk: Desk) -> None:
     says(desk, "budget: {month_usd: 3.1}\n")
     code, _, err = desk.submit()
     assert code == 9
@@ -265,15 +259,13 @@ def test_a_month_ends_a_batch_says_what_to_type_and_lets_it_go_on_once_raised(tm
     assert len(desk.ledger.runs()) == 6
 
 
-def test_a_batch_whose_points_have_ended_needs_no_room_in_the_month(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_batch_whose_points_have_ended_needs_no_room_in_the_month(desk: Desk) -> None:
     desk.submit()
     says(desk, "budget: {month_usd: 0.01}\n")
     assert desk.submit()[0] == 0
 
 
-def test_a_broken_file_ends_a_submit_before_anything_is_written(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_a_broken_file_ends_a_submit_before_anything_is_written(desk: Desk) -> None:
     says(desk, BROKEN)
     code, _, err = desk.submit()
     assert code == 2 and "budget.mnth_usd: unknown key" in err

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.terminal import CRASH, JOB, Market, Terminal
+from tests.launcher.terminal import CRASH, JOB, Terminal
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Offer
 from vastrun.launcher.core.errors import AuthError, NoOfferError
-from vastrun.launcher.core.job import JobSpec
 
 PROGRAM = """\
 name: demo
@@ -335,14 +334,12 @@ def test_a_traceback_is_shown_with_debug_only(terminal: Terminal) -> None:
     ids=["key", "no offer", "Ctrl-C"],
 )
 def test_what_ends_a_launch_before_anything_is_rented_has_its_exit_code(
-    tmp_path: Path, trouble: BaseException, code: int
+    terminal: Terminal, trouble: BaseException, code: int
 ) -> None:
-    class Closed(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            raise trouble
+    def closed(offers: Sequence[Offer]) -> Sequence[Offer]:
+        raise trouble
 
-    terminal = Terminal(tmp_path)
-    terminal.market = Closed(terminal.clock, [], usd_per_hour=1.0)
+    terminal.market.change = closed
     end = terminal.launch()
     assert end.exit_code == code
     assert "Traceback" not in end.output

@@ -1,20 +1,19 @@
 """`plan --explain`: what each limit removes, and why an offer comes before another."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.jobs import train_job, workloads
-from tests.launcher.terminal import CRASH, Market, Terminal
+from tests.launcher.terminal import CRASH, Terminal
 from tests.offers import rtx_4090
 from vastrun.launcher.cli.plan import market_report_text
 from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import ExtraRates, Forecast, Offer
-from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.core import ExtraRates, Forecast
+from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions.estimates import Constraint, MarketReport, Relaxation
 from vastrun.launcher.decisions.policy import MIN_TRAINING_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
@@ -65,13 +64,8 @@ def test_the_explanation_as_a_document_has_every_term(terminal: Terminal) -> Non
     assert document["quotes"][0]["terms"][0] == {"name": "GPU", "usd": 7.2, "text": "2.0 h"}
 
 
-def test_a_market_where_nothing_fits_is_explained_and_is_no_offer(tmp_path: Path) -> None:
-    class Empty(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            return []
-
-    terminal = Terminal(tmp_path)
-    terminal.market = Empty(terminal.clock, [], usd_per_hour=1.0)
+def test_a_market_where_nothing_fits_is_explained_and_is_no_offer(terminal: Terminal) -> None:
+    terminal.market.change = lambda _: []
     end = terminal.type("plan", str(terminal.job), "--explain")
     assert end.exit_code == 8
     assert "relax gpu_memory_gb to get 3" in end.stdout
@@ -169,24 +163,17 @@ def test_a_plan_says_when_the_limits_may_end_the_job_before_it_is_finished(termi
 
 
 def test_a_guess_is_no_reason_to_say_that_the_limits_are_too_low(terminal: Terminal) -> None:
-    class Guessed(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            guess = Forecast(ready_s=60.0, train_s=4000.0, basis="guess")
-            return [replace(one, forecast=guess) for one in super().search(spec)]
-
-    terminal.market = Guessed(terminal.clock, [], usd_per_hour=1.0)
+    guess = Forecast(ready_s=60.0, train_s=4000.0, basis="guess")
+    terminal.market.change = lambda offers: [replace(one, forecast=guess) for one in offers]
     told = terminal.type("plan", str(terminal.job)).stdout
     assert "a guess" in told and "before it is finished" not in told
 
 
 def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(terminal: Terminal) -> None:
-    class Shuffled(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            found = super().search(spec)
-            costs = (1.012, 1.011, 1.5, 1.2, 9.0, 8.0, 7.0)
-            return [replace(one, expected_usd=usd) for one, usd in zip(found, costs, strict=True)]
-
-    terminal.market = Shuffled(terminal.clock, [], usd_per_hour=1.0)
+    costs = (1.012, 1.011, 1.5, 1.2, 9.0, 8.0, 7.0)
+    terminal.market.change = lambda offers: [
+        replace(one, expected_usd=usd) for one, usd in zip(offers, costs, strict=True)
+    ]
     for limits, column in (("limits.usd=20", -2), ("limits.usd=1.1", -3)):
         sets = (str(terminal.job), "--set", limits, "--set", "limits.hours=12")
         lines = terminal.type("plan", *sets).stdout.splitlines()
@@ -240,12 +227,7 @@ def test_what_the_lease_keeps_back_of_the_money_counts_too() -> None:
 
 
 def test_offers_that_the_money_does_not_start_are_left_out_and_the_others_taken(terminal: Terminal) -> None:
-    class Mixed(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            first, *rest = super().search(spec)
-            return [replace(first, loading_usd=5.0), *rest]
-
-    terminal.market = Mixed(terminal.clock, [], usd_per_hour=3.6)
+    terminal.market.change = lambda offers: [replace(offers[0], loading_usd=5.0), *offers[1:]]
     assert terminal.document("plan", str(terminal.job))["offers"][0]["id"] == "offer-2"
 
 
@@ -300,12 +282,11 @@ def test_without_torch_a_line_says_so_and_all_else_is_as_before(terminal: Termin
     assert len(after.stdout.splitlines()) == len(before.splitlines()) + 1
 
 
-def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(terminal: Terminal) -> None:
-    class Slow(Market):
-        def search(self, spec: JobSpec) -> Sequence[Offer]:
-            return [replace(one, data_s=560.0, sent_s=200.0, bucket_s=60.0) for one in super().search(spec)]
-
-    terminal.market = Slow(terminal.clock, [], usd_per_hour=1.0)
+def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, usd_per_hour=1.0)
+    terminal.market.change = lambda offers: [
+        replace(one, data_s=560.0, sent_s=200.0, bucket_s=60.0) for one in offers
+    ]
     (terminal.job.parent / "x").mkdir()
     with (terminal.job.parent / "x" / "b").open("wb") as file:
         file.truncate(5 * 10**8)

@@ -70,10 +70,16 @@ def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -
     assert all(step in told for step in steps)
 
 
-def test_data_that_git_ignores_are_told_as_by_a_launch(desk: Desk, tmp_path: Path) -> None:
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """The user's code, a git checkout that ignores data."""
     code = tmp_path / "code"
     subprocess.run(["git", "init", "-q", str(code)], check=True)
     (code / ".gitignore").write_text("*.bin\n")
+    return code
+
+
+def test_data_that_git_ignores_are_told_as_by_a_launch(desk: Desk, code: Path) -> None:
     (code / "train.bin").write_text("x")
     (code / "train.py").write_text('open("train.bin")\n')
     desk.writes("code: {path: code}", "command: python train.py", "ranks: 1", "success: {exit_code: 0}")
@@ -96,11 +102,8 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_a_failed_program_is_answered_as_by_a_launch(desk: Desk, tmp_path: Path, case: str) -> None:
+def test_a_failed_program_is_answered_as_by_a_launch(desk: Desk, code: Path, case: str) -> None:
     program, advice = FAILURES[case]
-    code = tmp_path / "code"
-    subprocess.run(["git", "init", "-q", str(code)], check=True)
-    (code / ".gitignore").write_text("*.bin\n")
     (code / "table.bin").write_text("x")
     (code / "train.py").write_text(program)
     desk.writes(

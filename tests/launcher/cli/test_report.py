@@ -57,8 +57,7 @@ def test_a_run_whose_outputs_are_gone_has_its_page_here(
     assert_sound((tmp_path / result.stdout.strip()).read_text())
 
 
-def test_what_is_neither_a_run_nor_a_batch_is_told(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_what_is_neither_a_run_nor_a_batch_is_told(desk: Desk) -> None:
     result = desk.type("report", "nothing")
     assert (result.exit_code, "there are no runs yet" in result.stderr) == (2, True)
     desk.submit()
@@ -131,10 +130,9 @@ def test_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_take
 
 
 @pytest.mark.slow
-def test_a_page_of_a_batch_that_cannot_be_written_is_told_and_changes_nothing_else(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    (tmp_path / "out").mkdir()
-    desk.at(1.0, lambda: (tmp_path / "out" / "report.html").mkdir())
+def test_a_page_of_a_batch_that_cannot_be_written_is_told_and_changes_nothing_else(desk: Desk) -> None:
+    (desk.folder / "out").mkdir()
+    desk.at(1.0, lambda: (desk.folder / "out" / "report.html").mkdir())
     code, _, err = desk.submit()
     assert code == 0
     assert "the report of the batch was not written: cannot write to" in err

@@ -1,11 +1,14 @@
-"""`wait`: the verdict of a run as an exit code, and a time after which nobody waits."""
+"""`wait`, `stop`, `resume` and `attach`: verdicts as exit codes, and machines that do not answer."""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from tests.launcher.terminal import CRASH, Terminal
+import pytest
+
+from tests.launcher.terminal import CRASH, JOB, Terminal
 from vastrun.launcher.core import Driver, UserRequest
+from vastrun.launcher.core.bills import cost_usd
 
 
 def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:
@@ -106,3 +109,43 @@ def test_attach_follows_another_launcher_and_takes_over_when_that_one_dies(termi
     assert "process 77 on attic" in end.stderr
     assert "confirmed twice" in end.stderr
     assert terminal.machines() == 0
+
+
+@pytest.fixture
+def left(terminal: Terminal) -> Terminal:
+    """The terminal, with a detached run that may be tried again."""
+    (terminal.folder / "job.yaml").write_text(f"{JOB}retry: {{lost: 2}}\n")
+    terminal.launch("--detach")
+    terminal.clock.sleep(30)
+    return terminal
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "why"),
+    [
+        ("not_answering", "train (not answering)", "connection timed out"),
+        ("not_listed", "train (gone by the list)", "the provider no longer lists its machine"),
+    ],
+)
+def test_a_detached_run_says_what_is_known_of_a_machine_that_does_not_answer(
+    state: str, said: str, why: str, left: Terminal
+) -> None:
+    if state == "not_listed":
+        left.market.vanish()
+    else:
+        left.market.stranded_from = left.clock.now()
+    assert said in left.type("status").stdout
+    shown = left.type("status", "last").stdout
+    assert said in shown and why in shown and "(detached)" not in shown
+    assert left.document("status")["runs"][0]["machine_state"] == state
+
+
+def test_outputs_that_are_fetched_too_late_are_lost_and_nothing_trains_again(left: Terminal) -> None:
+    left.clock.sleep(86400)
+    end = left.type("resume", "last")
+    (run,) = left.ledger.runs()
+    assert (end.exit_code, run.cause) == (7, "outputs_lost")
+    assert cost_usd(run, left.clock.now()) <= 3 * 1.05
+    why = left.type("why", "last").stdout
+    assert "OUTPUTS_LOST: not seen for 24.0 h, in which the program may have ended" in why
+    assert "here" in why and "gone for certain since" in left.type("status", "last").stdout

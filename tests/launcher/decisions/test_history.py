@@ -1,15 +1,30 @@
 """Hosts that failed are avoided for a while, and those that were not to blame are not."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.fakebox import Loading, Training
 from tests.jobs import train_job
+from tests.launcher.world import World
 from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, avoided, blames_host, host_records
+from vastrun.launcher.core import Cause, MeasuredRun, Phase, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.history import (
+    MAX_RUNS,
+    AvoidedHosts,
+    HostRecord,
+    Speed,
+    SpeedHistory,
+    avoided,
+    blames_host,
+    host_records,
+    speed_history_of,
+)
+from vastrun.trainer.job.config import TrainConfig
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -197,3 +212,94 @@ def test_a_record_says_what_is_avoided_of_a_machine_that_did_well() -> None:
         "m5": None,
     }
     assert AvoidedHosts.among(records) == avoided(runs, "vast", NOW)
+
+
+JOB = train_job()
+
+
+def measured(
+    steps_per_s: float | None, spec: JobSpec = JOB, *, gpu: str = "RTX 4090", host: str = "h1"
+) -> MeasuredRun:
+    return MeasuredRun(
+        provider="vast",
+        host=host,
+        gpu_name=gpu,
+        gpus=2,
+        gpu_memory_gb=24.0,
+        spec_json=dump_job(spec),
+        steps_per_s=steps_per_s,
+        boot_s=60.0 if host == "h1" else 600.0,
+    )
+
+
+def test_the_speed_of_a_kind_of_machine_is_the_median_of_the_runs_on_it() -> None:
+    runs = [
+        measured(2.0),
+        measured(9.0),
+        measured(3.0),
+        measured(None),
+        measured(5.0, gpu="A100 SXM4", host="h2"),
+    ]
+    assert speed_history_of(runs, "vast", JOB) == SpeedHistory(
+        speeds={
+            ("RTX 4090", 2): Speed(steps_per_s=3.0, runs=3),
+            ("A100 SXM4", 2): Speed(steps_per_s=5.0, runs=1),
+        },
+        boot_s={"h1": 60.0, "h2": 600.0},
+    )
+    assert speed_history_of(runs, "local", JOB) == SpeedHistory()
+
+
+def test_how_often_machines_were_taken_away_is_learned_from_bids() -> None:
+    taken, kept = (replace(measured(None), bid_hours=hours) for hours in (6.0, 24.0))
+    bids = [replace(taken, preempted=True), kept]
+    assert speed_history_of([], "vast", JOB).preemptions_per_hour == 0.1
+    assert speed_history_of([*bids, measured(2.0)], "vast", JOB).preemptions_per_hour == 2 / 40
+
+
+@pytest.mark.parametrize(
+    ("other", "counts"),
+    [
+        (train_job(steps=5000), True),
+        (train_job(limits=replace(JOB.limits, hours=9.0)), True),
+        (train_job(train=TrainConfig(steps=10, batch=16)), False),
+        (train_job(name="another"), True),
+        (train_job(ranks=4), False),
+    ],
+    ids=["longer", "other limits", "a larger batch", "another name", "more ranks"],
+)
+def test_only_runs_whose_steps_were_the_same_work_count(other: JobSpec, counts: bool) -> None:
+    assert bool(speed_history_of([measured(2.0, other)], "vast", JOB).speeds) is counts
+
+
+def test_only_the_newest_runs_of_a_kind_count() -> None:
+    runs = [*[measured(2.0)] * MAX_RUNS, *[measured(9.0)] * MAX_RUNS]
+    (speed,) = speed_history_of(runs, "vast", JOB).speeds.values()
+    assert speed == Speed(steps_per_s=2.0, runs=MAX_RUNS)
+
+
+def test_a_host_s_own_runs_can_be_left_out() -> None:
+    runs = [measured(1.0, host="slow"), measured(2.0), measured(2.0)]
+    history = speed_history_of(runs, "vast", JOB, excluded_host="slow")
+    assert history.speeds["RTX 4090", 2] == Speed(steps_per_s=2.0, runs=2)
+
+
+def test_a_job_that_cannot_count_is_not_even_read() -> None:
+    broken = replace(measured(None), spec_json="{")
+    other = replace(measured(2.0), provider="local", spec_json="{")
+    late = replace(measured(2.0), spec_json="{")
+    runs = [broken, other, *[measured(2.0)] * MAX_RUNS, late]
+    assert speed_history_of(runs, "vast", JOB).speeds["RTX 4090", 2].runs == MAX_RUNS
+
+
+def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=train_job(steps=60), training=Training(seconds=120.0, steps=60))
+    world.market.loading["host-1"] = Loading(seconds=120.0, layer_s=20.0)
+    ended = world.launch()
+    assert ended.cause is None, ended.detail
+    assert ended.steps_per_s == pytest.approx(0.5, rel=0.1)
+    assert ended.boot_s == pytest.approx(120.0, abs=2.0)
+
+
+def test_too_short_a_training_says_nothing_of_a_machine_s_speed(world: World) -> None:
+    assert world.launch().steps_per_s is None

@@ -15,8 +15,10 @@ from vastrun.contract.outcome import (
     RankEnd,
     Reason,
     RestoredSnapshot,
+    StageEnd,
     StartRecord,
 )
+from vastrun.contract.records import read_as
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.job import Checkpoints
 from vastrun.launcher.core.left_out import file_text
@@ -24,6 +26,8 @@ from vastrun.launcher.decisions.run_assessment import STOP_CAUSES, assess_run
 from vastrun.launcher.gate.box_reader import parse_evidence
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.onstart.supervision.stop import STOP_TEXTS
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.stage_config import GateConfig
 
 ENDS = (
     RankEnd(rank=0, exit_code=0),
@@ -117,6 +121,7 @@ CHECKS = (
     Check(name="files", holds=False, text="no file matches *.npz"),
     Check(name="exit", holds=True, text="it exited 0"),
 )
+EXITED = (Check(name="exit_code", holds=True, text="exit code 0"),)
 OF_A_COMMAND = replace(GOOD, kind="command", final_record=False, checkpoint=None, steps_planned=None)
 
 
@@ -191,8 +196,7 @@ def test_a_restored_command_that_began_anew_has_a_warning(
     step: int, first: int | None, read: str | None, text: str | None
 ) -> None:
     restored = RestoredSnapshot(step=step, first_step=first, read=read)
-    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
-    found = good(kind="command", restored=restored, checkpoint=None, checks=checks)
+    found = good(kind="command", restored=restored, checkpoint=None, checks=EXITED)
     spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)
     assessment = assess_run(found, spec)
     proofs = {proof.name: proof.text for proof in assessment.proofs}
@@ -202,17 +206,15 @@ def test_a_restored_command_that_began_anew_has_a_warning(
 
 
 def test_a_command_that_declared_checkpoints_and_left_none_has_no_proof_of_its_snapshot() -> None:
-    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)
-    found = assess_run(good(kind="command", checkpoint=None, checks=checks), spec)
+    found = assess_run(good(kind="command", checkpoint=None, checks=EXITED), spec)
     assert (found.cause, found.proofs[-1].name) == (Cause.CONTRADICTION, "outputs")
     assert "no snapshot was taken, although checkpoints names ckpt/*" in found.detail
 
 
 def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_printed_tracebacks() -> None:
-    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     full = FileSystem(path="the disk", size=10, free=5, full_at=9.0)
-    found = good(kind="command", checks=checks, reading=MachineReading(at=10.0, file_systems=(full,)))
+    found = good(kind="command", checks=EXITED, reading=MachineReading(at=10.0, file_systems=(full,)))
     spec = replace(command_job(), ranks=2)
     assert assess_run(found, spec).cause is None
     assert found.outcome is not None
@@ -223,8 +225,7 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
 
 
 def test_tracebacks_and_lost_metrics_of_a_command_that_succeeded_are_warnings() -> None:
-    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
-    found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 tracebacks",))
+    found = good(kind="command", checks=EXITED, printed_errors=("rank 0 printed 3 tracebacks",))
     assert found.outcome is not None
     found = replace(found, outcome=replace(found.outcome, nested_ranks="rank 0 started ranks"))
     assessment = assess_run(replace(found, lost_metrics=("loss",)), replace(command_job(), ranks=2))
@@ -309,3 +310,64 @@ def test_outputs_that_were_not_downloaded_are_named_in_their_proof() -> None:
     assert "missing or damaged after the download: x; WARNING: 1 not downloaded" in damaged.detail + str(
         damaged.proofs
     )
+
+
+STAGES = ("operator", "refine")
+TWO_STAGES = replace(
+    train_job(),
+    train=read_as(TrainConfig, {"stages": [*STAGES], "steps": 6, "stage_options": {"refine": {"steps": 4}}}),
+)
+OPERATOR = StageEnd(name="operator", steps_done=6, steps_planned=6, scores={}, run_id="calm-heron-3f1a")
+REFINE = StageEnd(name="refine", steps_done=4, steps_planned=4, scores={}, run_id="calm-heron-3f1b")
+
+
+def test_a_run_of_several_stages_has_a_proof_for_each() -> None:
+    assessment = assess_run(evidence(replace(GOOD, stages=(OPERATOR, REFINE))), TWO_STAGES)
+    assert assessment.cause is None
+    assert [(proof.name, proof.holds) for proof in assessment.proofs if proof.name.startswith("stage")] == [
+        ("stage.operator", True),
+        ("stage.refine", True),
+    ]
+    assert "gate" not in "".join(proof.text for proof in assessment.proofs)
+
+
+def test_a_gate_that_passed_is_named_with_its_stage() -> None:
+    train = TWO_STAGES.train
+    assert train is not None
+    gated = replace(TWO_STAGES, train=replace(train, gate=GateConfig(rollout_nrmse=0.5)))
+    texts = [
+        proof.text for proof in assess_run(evidence(replace(GOOD, stages=(OPERATOR, REFINE))), gated).proofs
+    ]
+    assert "6 of 6 steps; it was scored, its gate passed" in texts
+
+
+@pytest.mark.parametrize(
+    ("stages", "cause"),
+    [
+        ((OPERATOR,), Cause.UNPROVEN),
+        ((), Cause.UNPROVEN),
+        ((OPERATOR, replace(REFINE, run_id=None)), Cause.UNPROVEN),
+        ((OPERATOR, replace(REFINE, steps_done=3)), Cause.CONTRADICTION),
+        ((OPERATOR, replace(REFINE, missed="rollout_nrmse is 2")), Cause.CONTRADICTION),
+    ],
+)
+def test_a_stage_without_its_end_is_no_success(stages: tuple[StageEnd, ...], cause: Cause) -> None:
+    assert assess_run(evidence(replace(GOOD, stages=stages)), TWO_STAGES).cause is cause
+
+
+def test_a_missed_gate_is_the_cause_and_later_stages_were_not_begun() -> None:
+    missed = replace(OPERATOR, missed="rollout_nrmse is 0.3, the gate allows 0.2")
+    outcome = replace(
+        GOOD,
+        reason="gate_missed",
+        detail="stage operator missed its gate: rollout_nrmse is 0.3, the gate allows 0.2",
+        steps_done=6,
+        stages=(missed, replace(REFINE, steps_done=0, scores=None, run_id=None)),
+    )
+
+    assessment = assess_run(evidence(outcome), TWO_STAGES)
+
+    assert (assessment.cause, assessment.detail) == (Cause.GATE_MISSED, outcome.detail)
+    texts = {proof.name: (proof.holds, proof.text) for proof in assessment.proofs}
+    assert texts["stage.operator"] == (False, f"6 of 6 steps; gate missed: {missed.missed}")
+    assert texts["stage.refine"] == (None, "it was not started: 0 of 4 steps")

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.jobs import command_job, train_job
-from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd
+from tests.launcher.decisions.outcomes import GOOD, good
+from vastrun.contract.outcome import Check, Outcome, RankEnd
 from vastrun.launcher.core import Evidence
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
@@ -126,22 +127,6 @@ def test_a_record_of_an_older_box_has_no_proof_of_a_stop() -> None:
 def test_the_onboard_trainer_that_finished_in_spite_of_a_stop_has_succeeded() -> None:
     spec = train_job()
     assert spec.train is not None
-    outcome = Outcome(
-        kind="train",
-        reason="finished",
-        detail="",
-        started_at=1000.0,
-        ended_at=1090.0,
-        world_size=spec.world_size,
-        ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in range(spec.world_size)),
-        final_record=True,
-        steps_done=spec.train.steps,
-        steps_planned=spec.train.steps,
-        last_loss=0.1,
-        loss_finite=True,
-        stop_cause="time_limit",
-        stop_sent_at=1074.0,
-        stop_sent_step=spec.train.steps - 1,
-        checkpoint=CheckpointEnd(step=spec.train.steps, path="run/checkpoints/a", intact=True),
-    )
-    assert assess_run(Evidence(outcome=outcome, exit_code=0, damaged=()), spec).cause is None
+    assert GOOD.steps_done == spec.train.steps
+    found = good(stop_cause="time_limit", stop_sent_at=0.9, stop_sent_step=spec.train.steps - 1)
+    assert assess_run(found, spec).cause is None

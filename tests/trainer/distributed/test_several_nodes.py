@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.conftest import Box, Start
 from tests.trainer.distributed.networks import Machine, two_machines
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
@@ -86,7 +86,7 @@ def make_data(box: Box) -> None:
 
 @pytest.mark.slow
 def test_two_nodes_of_one_rank_learn_as_one_node_of_two(
-    cluster: Callable[..., Cluster], box: Box, start_ranks: Callable[[Box, int], RunningRanks]
+    cluster: Callable[..., Cluster], box: Box, start_ranks: Start
 ) -> None:
     two = cluster()
     first, second = two.outcomes()

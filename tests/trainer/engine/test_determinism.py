@@ -1,6 +1,5 @@
 """`train.deterministic`: what it refuses, what it sets, and what a resumed training warns of."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks, together
+from tests.trainer.conftest import Box, Start, together
 from vastrun.contract import layout
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
@@ -16,8 +15,6 @@ from vastrun.trainer.engine.determinism import changes_since, describe_run
 from vastrun.trainer.engine.plan import Plan
 
 pytestmark = pytest.mark.torch
-
-Start = Callable[[Box, int], RunningRanks]
 
 PLAN = Plan(strategy="ddp", reason="", world_size=2, micro_batch=8, accumulation=3, precision="fp32")
 

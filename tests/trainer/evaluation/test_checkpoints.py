@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks, ended, forking, together
+from tests.trainer.conftest import Box, Start, ended, forking, together
 from vastrun.contract import layout
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
@@ -23,8 +22,6 @@ from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped
 from vastrun.trainer.evaluation.validation import Validation, ValidationScores
 from vastrun.trainer.job.data_config import DataConfig
-
-Start = Callable[[Box, int], RunningRanks]
 
 DATA = {"betas": [0.4, 1.0], "train": 20, "validation": 4, "test": 4, "points": 32, "frames": 6}
 SETTINGS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Which faults between the fields of `train:` are found, at the exact limits. No torch."""
+"""What follows of a task's name, and which faults between the fields of `train:` are found. No torch."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,6 +8,37 @@ import pytest
 from vastrun.trainer.job import config
 from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.job.data_config import DataConfig
+
+# Axes of the grid, values at each point, whether the problem has no time.
+
+
+def test_a_task_of_the_users_code_has_an_axis_and_no_file() -> None:
+    own = DataConfig(task="mytask:make")
+    assert (own.axes, own.steady, own.file_gb) == (1, False, 0.0)
+
+
+def test_parameters_are_all_combinations_of_what_is_trained_and_of_what_is_only_tested_on() -> None:
+    data = DataConfig(
+        task="compressible_2d",
+        machs=(0.1, 1.0),
+        etas=(0.01,),
+        ranges={"etas": (0.01, 1.0)},
+        range_values=3,
+        unseen={"machs": (0.5,)},
+    )
+    assert data.parameters_of("compressible_2d") == (
+        (0.1, 0.01),
+        (0.1, 0.1),
+        (0.1, 1.0),
+        (1.0, 0.01),
+        (1.0, 0.1),
+        (1.0, 1.0),
+    )
+    assert data.unseen_parameters_of("compressible_2d") == ((0.5, 0.01), (0.5, 0.1), (0.5, 1.0))
+    assert data.has_ranges("compressible_2d")
+    assert not data.has_ranges("burgers")
+    assert data.unseen_parameters_of("burgers") == ()
+
 
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")

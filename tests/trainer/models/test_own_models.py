@@ -3,7 +3,6 @@
 import importlib
 import json
 import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks, together
+from tests.trainer.conftest import Box, Start, together
 from tests.trainer.models.own_models import EXAMPLES, SPECTRAL, TRANSFORMER, box_with, own_model, prepare
 from tests.trainer.sessions import Curve
 from tests.waiting import eventually
@@ -24,8 +23,6 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.errors import ConfigError
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
-
-Start = Callable[[Box, int], RunningRanks]
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

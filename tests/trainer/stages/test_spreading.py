@@ -1,19 +1,70 @@
 """Stages on several ranks: the same training as on one, and nothing moves in what does not learn."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box, RunningRanks, together
-from tests.trainer.stages.stage_chain import Learned, Leg, prepare, walk
+from tests.trainer.conftest import Box, Start, together
 from vastrun.contract import layout
+from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leg:
+    """One stage."""
+
+    name: str
+    former: str | None = None
+    """The leg whose checkpoint it begins from."""
+    settings: dict[str, Any]
+    until: int = sessions.STEPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """One leg, as every rank sees it."""
+
+    start: int
+    losses: list[float]
+    weights: dict[str, Tensor]
+    """At its end, whole."""
+    moved: set[str]
+    """Parameters that have a gradient, or had one."""
+
+
+def prepare(root: Path, legs: list[Leg]) -> None:
+    """A box for each leg; the data are made once."""
+    for leg in legs:
+        for task in sessions.config(**leg.settings).data:
+            data.generate(task, root / layout.DATA)
+        box = Box(root / leg.name).path
+        (box / layout.DATA).symlink_to(root / layout.DATA)
+        if leg.former:
+            (box / layout.RESUME).symlink_to(root / leg.former / layout.CHECKPOINTS)
+
+
+def walk(ranks: Ranks, root: Path, legs: list[Leg]) -> dict[str, Learned]:
+    """All legs, by name; each ends with a checkpoint."""
+    return {leg.name: _learn(ranks, root / leg.name, leg) for leg in legs}
+
+
+def _learn(ranks: Ranks, box: Path, leg: Leg) -> Learned:
+    session = sessions.begin(ranks, box, leg.settings)
+    points = sessions.learn(session, session.start, leg.until)
+    moved = {name for name, p in session.operator.named_parameters() if p.grad is not None}
+    session.save(leg.until, points[-1][0], durable=True)
+    session.loader.close()
+    weights = sessions.whole(session.operator.state_dict())
+    return Learned(start=session.start, losses=[loss for loss, _ in points], weights=weights, moved=moved)
+
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -108,7 +159,7 @@ def what_does_not_learn_is_the_average_of_the_stage_before(one: dict[str, Learne
 
 @pytest.mark.slow
 def test_the_final_record_sets_a_stage_beside_the_operator_alone(
-    root: Path, one: dict[str, Learned], start_ranks: Callable[[Box, int], RunningRanks]
+    root: Path, one: dict[str, Learned], start_ranks: Start
 ) -> None:
     leg = Leg(name="whole", former="operator of darcy", settings={**STEADY, "sampler": {"draws": 2}})
     prepare(root, [leg])

@@ -2,8 +2,10 @@
 
 import json
 import math
+import struct
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Box
-from tests.trainer.telemetry.wandb_file import recorded_run
+from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.job import Job, JobBatch
 from vastrun.contract.program import ProgramSpec
@@ -21,6 +23,46 @@ from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
 from vastrun.trainer.telemetry.gpus import Sample, figures_of
 from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
 from vastrun.trainer.telemetry.tracker import config_of, tags_of
+
+_BLOCK = 32768
+_HEADER = struct.Struct("<IHB")
+_FULL, _LAST = 1, 4
+
+
+def recorded_run(folder: Path) -> Any:
+    """The run in the folder `wandb`, as `wandb sync` would tell it to the server.
+
+    W&B's own process writes the file, and may do so after the run has ended for everybody else.
+    """
+    (file,) = folder.glob("offline-run-*/*.wandb")
+    return eventually(lambda: _run_in(file), what=f"a run in {file}")
+
+
+def _run_in(file: Path) -> Any:
+    from wandb.proto import wandb_internal_pb2
+
+    for data in _records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "run":
+            return record.run
+    return None
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    at, whole = 7, b""
+    while at + _HEADER.size <= len(content):
+        left = _BLOCK - at % _BLOCK
+        if left < _HEADER.size:  # no header fits into the rest of the block
+            at += left
+            continue
+        _, length, kind = _HEADER.unpack_from(content, at)
+        whole += content[at + _HEADER.size : at + _HEADER.size + length]
+        at += _HEADER.size + length
+        if kind in (_FULL, _LAST):
+            yield whole
+            whole = b""
+
 
 PROGRAM = ProgramSpec(kind="train")
 JOB = Job(run_id="calm-heron-3f1a", name="small", ranks=1, program=PROGRAM, stall_s=60, start_s=60)

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.conftest import Box, Start
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.layout import PROFILES
 from vastrun.contract.reports import read_beat
+from vastrun.trainer import data
 from vastrun.trainer.distributed.rank import Heartbeat, Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.job.config import ProfileConfig, TrainConfig
+from vastrun.trainer.job.config import ProfileConfig, TrainConfig, config_of
 from vastrun.trainer.telemetry.profiler import (
     MAX_ENTRIES,
     MAX_RAW_TRACE_BYTES,
@@ -187,3 +190,28 @@ def test_a_torch_that_cannot_record_is_noted_and_asked_for_nothing_more(
     made.write_after(NO_MEMORY)
     assert "not compiled in" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_profile_has_the_requested_steps_with_parts_and_keeps_losses(
+    tmp_path: Path, start_ranks: Start
+) -> None:
+    def trained(name: str, **settings: Any) -> Box:
+        box = Box(tmp_path / name, **settings)
+        job = config_of(Job.read(box.path))
+        data.generate(job.data[0], box.path / layout.DATA)
+        assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
+        return box
+
+    usual, profiled = trained("usual"), trained("profiled", profile={"step": 5, "steps": 3})
+    events = json.loads(gzip.decompress((profiled.path / PROFILES / "trace-step-5.json.gz").read_bytes()))[
+        "traceEvents"
+    ]
+    marked = [event["name"] for event in events if event.get("cat") == "user_annotation"]
+    assert {name for name in marked if name.startswith("step ")} == {"step 5", "step 6", "step 7"}
+    assert {"data", "forward", "backward", "optimizer"} <= set(marked)
+    assert any(event["name"] == "gloo:all_reduce" for event in events)
+    assert "aten::" in (profiled.path / PROFILES / "operations-step-5.txt").read_text()
+    assert not (usual.path / layout.PROFILES).exists()
+    assert profiled.losses() == usual.losses()

@@ -1,4 +1,4 @@
-"""Figures of a deep model follow from those of two and of three blocks of it, to the last byte."""
+"""Operations are counted, and figures of a deep model follow from those of two and of three of its blocks."""
 
 import multiprocessing
 from collections.abc import Mapping
@@ -11,6 +11,23 @@ from vastrun.contract.records import read_as
 from vastrun.contract.workload import Workload
 from vastrun.trainer.job.config import ModelConfig, OptimConfig, TrainConfig
 from vastrun.trainer.workload import traced_steps
+
+
+@pytest.mark.torch
+def test_the_device_of_a_fake_tensor_is_neither_an_operation_nor_traffic() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from vastrun.trainer.workload.tensors import TensorCounter
+
+    with FakeTensorMode(allow_non_fake_inputs=True), TensorCounter() as tensors:
+        x = torch.empty(8, 4)
+        made = tensors.operations, tensors.traffic_bytes
+        assert x.device == torch.device("cpu")
+        assert (tensors.operations, tensors.traffic_bytes) == made == (1, 8 * 4 * 4)
+        x + x
+        assert (tensors.operations, tensors.traffic_bytes) == (2, 3 * 8 * 4 * 4)
+
 
 DEPTH = 7
 BASE: dict[str, Any] = {

@@ -152,12 +152,11 @@ def test_pull_writes_it_anew_where_it_pulls_to(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "result.json").is_file()
 
 
-def test_a_run_that_brought_nothing_home_leaves_no_index(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_a_run_that_brought_nothing_home_leaves_no_index(terminal: Terminal) -> None:
     terminal.market.impostors = {f"host-{number}" for number in range(9)}
     terminal.launch("--set", "retry={}")
     assert newest(terminal).cause == "host"
-    assert not (tmp_path / "out" / "README.md").exists()
+    assert not (terminal.folder / "out" / "README.md").exists()
 
 
 def test_a_folder_that_takes_no_index_does_not_change_how_the_run_ended(tmp_path: Path) -> None:

@@ -1,9 +1,32 @@
-"""`vastrun hosts` shows which machines are avoided, and what else is with them."""
+"""`vastrun hold` and `vastrun hosts`: machines that are kept, and those that are avoided."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
+from tests.launcher.terminal import Terminal
 from vastrun.launcher.cli.machines import hosts_table
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.decisions.history import HostRecord
+
+
+@pytest.mark.parametrize(
+    ("slots", "hint"),
+    [("1", "--set resources.disk_gb=74"), ("3", "one machine must have the resources of 3 slots, ")],
+)
+def test_a_machine_too_small_for_its_slots_is_refused(terminal: Terminal, slots: str, hint: str) -> None:
+    def nothing(offers: Sequence[Offer]) -> Sequence[Offer]:
+        raise NoOfferError("nothing fits", hint="--set resources.disk_gb=74")
+
+    terminal.market.change = nothing
+    out = str(terminal.folder / "out")
+    end = terminal.type("hold", str(terminal.job), "--slots", slots, "-y", "--out", out)
+    assert end.exit_code == 8
+    assert hint in end.stderr
+    assert ("fewer --slots" in end.stderr) is (slots != "1")
+
 
 NOW = 1_800_000_000.0
 HOST = HostRecord(
