@@ -21,12 +21,12 @@ from vastrun.launcher.decisions import policy
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.decisions.history import AvoidedHosts
 
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from vastrun.launcher.decisions.history import AvoidedHosts
 
 _ROUNDING_USD = 1e-9
 
