@@ -30,6 +30,9 @@ from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.runs import CodeFile, CodeRecord
 
+_FRESH_S = 86400.0
+"""Seconds for which code is kept that no run needs: its run may not be in the ledger yet."""
+
 
 class Archive:
     """Writes one archive. Owner and time of every entry are zero; entries come in the order they are added.
@@ -159,10 +162,6 @@ def check_script(spec: JobSpec) -> None:
             f"command: bash cannot read the script: {fault}",
             hint="quote what is meant literally; a list is run without a shell: [python, a.py]",
         )
-
-
-_FRESH_S = 86400.0
-"""Seconds for which code is kept that no run needs: its run may not be in the ledger yet."""
 
 
 class CodeStore:

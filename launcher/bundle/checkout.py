@@ -37,6 +37,18 @@ _IGNORED_FOLDERS = {
 
 MACOS_METADATA = ".DS_Store"
 """File that macOS Finder writes into every folder that it shows."""
+_CODE = frozenset((".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini"))
+_WRITTEN = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".log", ".out", ".err", ".png", ".pdf", ".svg"))
+"""Suffixes of what an earlier run of the program on this computer has probably written."""
+_MAX_SEARCHED_BYTES = 16 << 20
+_WORD = re.compile(rb"[\w.-]+")
+_PATH = re.compile(rb"(?<![\w.-])[\w.-]*/[\w./-]*")
+_OUTPUT_FOLDER = re.compile(
+    r"(?:.*_)?(?:ckpt|checkpoint|snapshot|log|out|output|result|fig|figure|plot|run|sample|save|exp|experiment"
+    r"|weight|model|wandb)s?",
+    re.IGNORECASE,
+)
+"""Names of folders to which an earlier run of the program has probably written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,20 +284,6 @@ def _check_size(root: Path, files: Sequence[OutgoingFile]) -> None:
             f"the largest part is {largest} with {size / 1e6:.0f} MB",
             hint=f"if the program reads it: data: [{{path: {largest}}}], else: code.exclude: [{largest}]",
         )
-
-
-_CODE = frozenset((".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini"))
-_WRITTEN = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".log", ".out", ".err", ".png", ".pdf", ".svg"))
-"""Suffixes of what an earlier run of the program on this computer has probably written."""
-_MAX_SEARCHED_BYTES = 16 << 20
-_WORD = re.compile(rb"[\w.-]+")
-_PATH = re.compile(rb"(?<![\w.-])[\w.-]*/[\w./-]*")
-_OUTPUT_FOLDER = re.compile(
-    r"(?:.*_)?(?:ckpt|checkpoint|snapshot|log|out|output|result|fig|figure|plot|run|sample|save|exp|experiment"
-    r"|weight|model|wandb)s?",
-    re.IGNORECASE,
-)
-"""Names of folders to which an earlier run of the program has probably written."""
 
 
 def ignored_data(spec: JobSpec) -> list[str]:

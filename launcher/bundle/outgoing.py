@@ -13,6 +13,19 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract.texts import SECRET, hide_forms, is_secret_name
 from vastrun.launcher.core.errors import JobValueError, UsageError
 
+_MAX_BYTES = 1 << 16
+"""Files of credentials are small."""
+_FOLDERS = frozenset((".aws", ".azure", ".docker", ".gnupg", ".kaggle", ".kube", ".ssh"))
+_NAMES = re.compile(
+    r"\.env(?!.*(example|sample|template)).*|[._]netrc|\.pgpass|\.git-credentials|kaggle\.json"
+)
+_CODE = frozenset(
+    (".c", ".cc", ".cpp", ".cu", ".h", ".ipynb", ".js", ".jl", ".md", ".py", ".r", ".rs", ".rst", ".ts")
+)
+"""Without it the program does not run, or nothing is gained: it is shipped, whatever it holds."""
+_ASSIGNED = re.compile(r"""(?<![\w-])([\w-]{1,64})["']? {0,8}[:=] {0,8}["']?([\w+/=.-]{20,200})""")
+_LFS = b"version https://git-lfs.github.com/spec/"
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutgoingFile:
@@ -112,20 +125,6 @@ def _inner_target(root: Path, link: Path) -> str:
         )
         raise UsageError(f"{link} points out of its folder, to {target}", hint=hint)
     return os.path.relpath(target, os.path.realpath(link.parent))
-
-
-_MAX_BYTES = 1 << 16
-"""Files of credentials are small."""
-_FOLDERS = frozenset((".aws", ".azure", ".docker", ".gnupg", ".kaggle", ".kube", ".ssh"))
-_NAMES = re.compile(
-    r"\.env(?!.*(example|sample|template)).*|[._]netrc|\.pgpass|\.git-credentials|kaggle\.json"
-)
-_CODE = frozenset(
-    (".c", ".cc", ".cpp", ".cu", ".h", ".ipynb", ".js", ".jl", ".md", ".py", ".r", ".rs", ".rst", ".ts")
-)
-"""Without it the program does not run, or nothing is gained: it is shipped, whatever it holds."""
-_ASSIGNED = re.compile(r"""(?<![\w-])([\w-]{1,64})["']? {0,8}[:=] {0,8}["']?([\w+/=.-]{20,200})""")
-_LFS = b"version https://git-lfs.github.com/spec/"
 
 
 def holds_credentials(file: OutgoingFile) -> bool:

@@ -34,6 +34,9 @@ _COMMENT = r"(?<![^\s;&|()])#[^\n]*"
 _OPENS = {"'": "'", "$'": "$'", '"': '"', "(": "(", "$(": "("}
 _ESCAPED = {'"': r'[\\$`"]', "$'": r"[\\']", "<<": r"[\\$`]"}
 """Characters that need a backslash within double quotes, `$'…'` and a here-document."""
+_MAX_PROGRAM_BYTES = 200_000
+"""Bytes; Python needs 200 MB of memory to parse the oddest program of this size."""
+_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "Exception")
 
 
 def variable_of(name: str) -> str:
@@ -183,11 +186,6 @@ def _escaped(text: str, within: str) -> str:
     if within == "'":
         return text.replace("'", "'\"'\"'")
     return re.sub(_ESCAPED[within], r"\\\g<0>", text) if within in _ESCAPED else shlex.quote(text)
-
-
-_MAX_PROGRAM_BYTES = 200_000
-"""Bytes; Python needs 200 MB of memory to parse the oddest program of this size."""
-_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "Exception")
 
 
 @dataclass(frozen=True, kw_only=True)

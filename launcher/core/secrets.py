@@ -15,9 +15,10 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlsplit
 
 from vastrun.contract.texts import (
     SECRET,
@@ -30,13 +31,27 @@ from vastrun.contract.texts import (
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-
-from ipaddress import ip_address
-from urllib.parse import urlsplit
-
 _T = TypeVar("_T")
 _MIN_SECRET_CHARACTERS = 6
 """A shorter value would be found in words that are no secret."""
+_LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
+_LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
+"""Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
+_BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
+_HEX_BYTES, _MIN_HEX_BYTES = 32, 6
+"""Bytes that are looked for as hex in one piece."""
+APPRISE = "apprise+"
+"""Beginning of a URL for the package apprise, which knows many services."""
+EXPECTED = (
+    "a URL that begins with https:// or http://, in ASCII, without spaces, user and password, or one of "
+    "Apprise, such as apprise+tgram://TOKEN/CHAT"
+)
+_ADDRESS = re.compile(
+    r"(apprise\+[a-z][a-z0-9-]*:/)/[!-~]+"
+    r"|(https?://(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)(?:[/?#][!-~]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""Matches a URL to which a notification can be sent, by groups without its secret part."""
 
 
 def secrets_among(variables: Mapping[str, str]) -> list[str]:
@@ -133,14 +148,6 @@ def _texts(value: Any) -> Iterator[str]:
         yield from _texts(vars(value))
 
 
-_LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
-_LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
-"""Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
-_BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
-_HEX_BYTES, _MIN_HEX_BYTES = 32, 6
-"""Bytes that are looked for as hex in one piece."""
-
-
 def written_forms(secret: str, min_length: int) -> set[str]:
     """Return the secret as it may be written, each form with at min_length that many characters."""
     forms = {secret, repr(secret)[1:-1], shlex.quote(secret), re.sub(r"([^\w@%+=:,./-])", r"\\\1", secret)}
@@ -212,20 +219,6 @@ def _base64_forms(content: bytes) -> Iterable[str]:
         inner = encoded[-(-before * 8 // 6) : (before + len(content)) * 8 // 6]
         yield inner
         yield inner.replace("+", "-").replace("/", "_")
-
-
-APPRISE = "apprise+"
-"""Beginning of a URL for the package apprise, which knows many services."""
-EXPECTED = (
-    "a URL that begins with https:// or http://, in ASCII, without spaces, user and password, or one of "
-    "Apprise, such as apprise+tgram://TOKEN/CHAT"
-)
-_ADDRESS = re.compile(
-    r"(apprise\+[a-z][a-z0-9-]*:/)/[!-~]+"
-    r"|(https?://(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)(?:[/?#][!-~]*)?",
-    re.ASCII | re.IGNORECASE,
-)
-"""Matches a URL to which a notification can be sent, by groups without its secret part."""
 
 
 def is_private(url: str) -> bool:

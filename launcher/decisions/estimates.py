@@ -9,7 +9,8 @@ at most    what the job's limits let it cost there, by `policy.worst_case_usd`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vastrun.contract.texts import how_many
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.history import AvoidedHosts
 
-
-from collections.abc import Collection
-from dataclasses import dataclass, replace
-
-
 _ROUNDING_USD = 1e-9
+_MAX_REPEATS = 100.0
+"""Max. expected repeats: without a checkpoint a long job may never be finished."""
+_USUAL_LOST_HOURS = 0.1
+"""Hours of work since the newest checkpoint, where the job's interval is unknown."""
 
 
 def usd(amount: float) -> str:
@@ -120,12 +120,6 @@ def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
         f"the job costs {usd(cheapest)}/h",
         hint=f"--set limits.usd_per_hour={math.ceil(cheapest * 100) / 100:.2f}, or relax resources:",
     )
-
-
-_MAX_REPEATS = 100.0
-"""Max. expected repeats: without a checkpoint a long job may never be finished."""
-_USUAL_LOST_HOURS = 0.1
-"""Hours of work since the newest checkpoint, where the job's interval is unknown."""
 
 
 def interruption_hours(hours: float, per_hour: float, start_hours: float, lost_hours: float | None) -> float:

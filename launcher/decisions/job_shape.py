@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vastrun.contract.outcome import StageEnd
+from vastrun.contract.program import StageSpan
 from vastrun.contract.records import as_json
-from vastrun.launcher.config import program_of
+from vastrun.launcher.config import program_of, read_job
+from vastrun.launcher.core import Run
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-
-from vastrun.contract.outcome import StageEnd
-from vastrun.contract.program import StageSpan
-from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Run
-
 JobShape = str
 """Digest that is equal for two jobs whose steps are the same work."""
+_RUN_ID = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 
 
 def shape_of(spec: JobSpec) -> JobShape:
@@ -82,9 +78,6 @@ def steps_of(spec: JobSpec) -> int | None:
     if steps := program_of(spec).total_steps:
         return steps
     return None if spec.success is None else spec.success.steps
-
-
-_RUN_ID = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,17 @@ _SECONDS = 3.0
 """Seconds for which a download at the requested speed takes."""
 _SHARE = 0.5
 """Share of the requested speed that is enough: a short download does not reach full speed."""
+GB = 1024**3
+"""Bytes of a GB of traffic: Vast's price per TB is 1024 times that per GB."""
+_LINE_SLACK = 2.0
+"""Factor for a line that is faster than listed: listed speeds are of one measurement."""
+_LATE_S = 10.0
+"""Seconds for a rent that was noted late: its time is limited by the provider's, which is rounded."""
+_UNKNOWN_MBPS = 10_000.0
+"""Speed of a line in Mbit/s where none is listed."""
+_MIN_SHARE = 0.01
+"""Min. share of vastrun's own traffic that a counter shows: the next smaller unit would be 0.001 of it."""
+_MIN_GB = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,19 +192,6 @@ def fault(printed: str, requested: Resources) -> str:
 def _test_bytes(requested: Resources) -> int:
     fitting = int(requested.down_mbps * 1e6 / 8 * _SECONDS)
     return max(_MIN_BYTES, min(fitting, _MAX_BYTES))
-
-
-GB = 1024**3
-"""Bytes of a GB of traffic: Vast's price per TB is 1024 times that per GB."""
-_LINE_SLACK = 2.0
-"""Factor for a line that is faster than listed: listed speeds are of one measurement."""
-_LATE_S = 10.0
-"""Seconds for a rent that was noted late: its time is limited by the provider's, which is rounded."""
-_UNKNOWN_MBPS = 10_000.0
-"""Speed of a line in Mbit/s where none is listed."""
-_MIN_SHARE = 0.01
-"""Min. share of vastrun's own traffic that a counter shows: the next smaller unit would be 0.001 of it."""
-_MIN_GB = 0.001
 
 
 @dataclass(kw_only=True)

@@ -36,6 +36,8 @@ STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult]] = {
     Phase.DESTROY: destroy,
 }
 """Step of each phase: returns a result of the phase table; safe to repeat."""
+_PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
+"""Phases in which a rejected key says nothing about the run; `destroy` has its own limit."""
 
 
 def create_run(
@@ -205,10 +207,6 @@ def _advance(context: RunContext, end: PhaseResult) -> None:
     context.save(**changes)
     if again:
         context.wait(min(60.0, 2.0**context.run.destroy_tries))
-
-
-_PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
-"""Phases in which a rejected key says nothing about the run; `destroy` has its own limit."""
 
 
 def check_account(context: RunContext) -> None:

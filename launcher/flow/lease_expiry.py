@@ -21,6 +21,10 @@ from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
+MAX_HOST_LOG_WAIT_S = 5.0
+"""Max. seconds to wait for the host's log: the machine is paid for meanwhile."""
+_LINES, _CHARS = 10, 200
+
 
 def outputs_until(context: RunContext) -> float:
     """Return until when the lease leaves the outputs of an ended training on the machine.
@@ -104,11 +108,6 @@ def with_outputs_lost(context: RunContext, end: PhaseResult) -> PhaseResult:
         hours = (now - (run.meter.answered_at or run.phase_at)) / 3600
         text = f"not seen for {hours:.1f} h, in which the program may have ended"
     return replace(end, cause=Cause.OUTPUTS_LOST, detail=f"{text}; {end.detail}")
-
-
-MAX_HOST_LOG_WAIT_S = 5.0
-"""Max. seconds to wait for the host's log: the machine is paid for meanwhile."""
-_LINES, _CHARS = 10, 200
 
 
 def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:

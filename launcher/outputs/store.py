@@ -45,6 +45,11 @@ PAGE_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErr
 """Errors that a bug in a page may raise. The run has ended: a page must not stop its launcher."""
 _LIST_S = 1800.0
 """Limit for the checksums of what is fetched."""
+MAX_LOG_CHUNK_BYTES = 2 << 20
+"""Bytes of log in memory at once."""
+_MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
+LARGE_BYTES = 32 << 20
+"""From here on, reading all lines takes more than a second."""
 
 
 class FolderStore:
@@ -185,13 +190,6 @@ def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudge
 def _is_program_file(file: FileChecksum) -> bool:
     path = PurePosixPath(file.path)
     return any(path.is_relative_to(root) for root in (layout.CODE, layout.OUTPUTS))
-
-
-MAX_LOG_CHUNK_BYTES = 2 << 20
-"""Bytes of log in memory at once."""
-_MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
-LARGE_BYTES = 32 << 20
-"""From here on, reading all lines takes more than a second."""
 
 
 def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:

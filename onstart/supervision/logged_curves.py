@@ -40,6 +40,26 @@ _BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
 )
 """Folders of the box in which no program logs; the outputs are searched separately."""
+POLL_S = 2.0
+SEARCH_S = 4.0
+"""Minimum seconds between two searches of the program's folders."""
+_PAUSE = 100
+"""Minimum pause between two searches, as a multiple of the duration of a search."""
+_READ_S = 0.5
+"""Maximum seconds that one poll reads."""
+_LAST_READ_S = 5.0
+"""Maximum seconds that the final poll reads: the machine costs money meanwhile."""
+MAX_NAMES = 200
+MAX_NAME = 200
+"""Maximum characters of one name."""
+MAX_BYTES = 32 << 20
+"""Maximum bytes of metrics that are added; a launcher accepts 64 MiB."""
+_NAMES_IN_LINE = 50
+_UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueError, struct.error)
+"""Errors that no file should cause."""
+_RESERVED = frozenset({"", "step", "at"})
+_NO_TEXT = "\ufffd"
+"""Character that replaces bytes that are not UTF-8."""
 
 
 @dataclass
@@ -120,28 +140,6 @@ def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozense
         return True
     pid = int(named[1])
     return ranks.get(pid, 0) == 0 and (pid not in living or _is_of_rank_0(pid))
-
-
-POLL_S = 2.0
-SEARCH_S = 4.0
-"""Minimum seconds between two searches of the program's folders."""
-_PAUSE = 100
-"""Minimum pause between two searches, as a multiple of the duration of a search."""
-_READ_S = 0.5
-"""Maximum seconds that one poll reads."""
-_LAST_READ_S = 5.0
-"""Maximum seconds that the final poll reads: the machine costs money meanwhile."""
-MAX_NAMES = 200
-MAX_NAME = 200
-"""Maximum characters of one name."""
-MAX_BYTES = 32 << 20
-"""Maximum bytes of metrics that are added; a launcher accepts 64 MiB."""
-_NAMES_IN_LINE = 50
-_UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueError, struct.error)
-"""Errors that no file should cause."""
-_RESERVED = frozenset({"", "step", "at"})
-_NO_TEXT = "\ufffd"
-"""Character that replaces bytes that are not UTF-8."""
 
 
 @dataclass(kw_only=True)

@@ -47,6 +47,9 @@ AGENT_GRACE_S = 20.0
 """Seconds until the agent is killed when no rank is left."""
 DRAIN_S = 10.0
 """Seconds for reading the rest of the logs."""
+PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
+LAST_PUSH_S = 60.0
+"""Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
 
 
 def run_ranks(
@@ -314,11 +317,6 @@ def common_hang(states: Sequence[NodeState]) -> Hang | None:
         return None
     waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
     return replace(hangs[progress.find_stuck([*hangs])], waits=waits)
-
-
-PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
-LAST_PUSH_S = 60.0
-"""Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
 
 
 def push_last(box: Path, job: Job, stop: StopRequest) -> None:

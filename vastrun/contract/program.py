@@ -19,6 +19,15 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Line, Name, Step
 from vastrun.contract.records import MaxLength, read_json
 
+RESUME = "VASTRUN_RESUME"
+"""Environment variable with the path of the restored checkpoint; empty on a fresh start."""
+PLACEHOLDER = re.compile(r"(?<!\$)\{resume(?::([^\s{}'\"]+))?\}")
+"""Matches `{resume:--resume-from}`, but not `${resume}`, which the shell expands."""
+_NOT_PLAIN = re.compile(r"[^\w.,:+=@%^/-]|(?<![^/])-")
+"""Characters that a shell may read as more than a part of a name: `$`, quotes, blanks, a dash in front."""
+_OF_SCRIPTS = re.compile(r"[\s;&|<>()`$]")
+"""Characters that no option has: a word with one of them may be a script, whatever program reads it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpan:
@@ -147,16 +156,6 @@ def package_folder(package: str) -> Path | None:
     """Return the folder of a package; None: there is none of that name here."""
     found = find_spec(package) if package else None
     return Path(found.origin).parent if found and found.origin else None
-
-
-RESUME = "VASTRUN_RESUME"
-"""Environment variable with the path of the restored checkpoint; empty on a fresh start."""
-PLACEHOLDER = re.compile(r"(?<!\$)\{resume(?::([^\s{}'\"]+))?\}")
-"""Matches `{resume:--resume-from}`, but not `${resume}`, which the shell expands."""
-_NOT_PLAIN = re.compile(r"[^\w.,:+=@%^/-]|(?<![^/])-")
-"""Characters that a shell may read as more than a part of a name: `$`, quotes, blanks, a dash in front."""
-_OF_SCRIPTS = re.compile(r"[\s;&|<>()`$]")
-"""Characters that no option has: a word with one of them may be a script, whatever program reads it."""
 
 
 def plain_name(name: str) -> str:

@@ -22,6 +22,17 @@ _UP = "success, running"
 """Prefix of `status_msg` of a running container."""
 
 Address = tuple[str, int]
+_IMAGE = re.compile(
+    r"manifest for \S+ not found|manifest unknown|no matching manifest|pull access denied|\bdenied: "
+    r"|access to the resource is denied|\bunauthorized\b|failed to resolve reference"
+    r"|repository does not exist|invalid reference format",
+    re.IGNORECASE,
+)
+_REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
+_STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
+"""States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
+OFFLINE_S = 300.0
+"""Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,19 +187,6 @@ class DirectAddresses:
                     if id_of(listed) == row.id and (direct := InstanceRow.of(listed).direct) is not None:
                         self._found[row.id] = direct
         return replace(row, direct=self._found.get(row.id))
-
-
-_IMAGE = re.compile(
-    r"manifest for \S+ not found|manifest unknown|no matching manifest|pull access denied|\bdenied: "
-    r"|access to the resource is denied|\bunauthorized\b|failed to resolve reference"
-    r"|repository does not exist|invalid reference format",
-    re.IGNORECASE,
-)
-_REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
-_STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
-"""States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
-OFFLINE_S = 300.0
-"""Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
 
 
 def fault(row: InstanceRow) -> ProviderError | None:

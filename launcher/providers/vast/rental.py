@@ -45,6 +45,14 @@ _GRANT_S, _GRANT_POLL_S = 60.0, 3.0
 
 ReadRow = Callable[[str], InstanceRow | None]
 """Returns a machine's row by its id."""
+_HOUR_S = 3600.0
+_MARGIN_S = 900.0
+"""Seconds between the last possible moment and the hour: for clocks that differ by minutes."""
+_REPEATED_S = 4 * _HOUR_S
+"""Seconds for which the request is repeated each hour: one may fail."""
+_EXISTS = 422
+"""HTTP status for a machine that has a schedule, whose id comes with it."""
+_ENDPOINT = re.compile(r"/api/v0/instances/(\d{1,20})/?", re.ASCII)
 
 
 def rent(
@@ -243,16 +251,6 @@ def _end(api: VastApi, instance_id: str) -> None:
     for _ in range(5):
         if api.instance(instance_id) is None:
             return
-
-
-_HOUR_S = 3600.0
-_MARGIN_S = 900.0
-"""Seconds between the last possible moment and the hour: for clocks that differ by minutes."""
-_REPEATED_S = 4 * _HOUR_S
-"""Seconds for which the request is repeated each hour: one may fail."""
-_EXISTS = 422
-"""HTTP status for a machine that has a schedule, whose id comes with it."""
-_ENDPOINT = re.compile(r"/api/v0/instances/(\d{1,20})/?", re.ASCII)
 
 
 def end_hour(not_before: float) -> float:

@@ -16,6 +16,13 @@ from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd
 from vastrun.launcher.gate.text import one_line
 
+WIDTH = 80
+_GAP = "  "
+_NAME = re.compile(r"\S+(?: \S+)*? {2,}| *")
+"""Matches the name of a fact with the gap behind it, or an indentation."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Prefixes that spreadsheets take for a formula; some also accept the full-width forms."""
+
 
 def duration(seconds: float) -> str:
     """Write seconds as `4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
@@ -80,12 +87,6 @@ def left_out_lines(left_out: LeftOutFiles) -> str:
     if left_out.count > len(shown):
         lines.append(f"{'':>{width}}  and {left_out.count - len(shown)} more")
     return "\n".join(lines)
-
-
-WIDTH = 80
-_GAP = "  "
-_NAME = re.compile(r"\S+(?: \S+)*? {2,}| *")
-"""Matches the name of a fact with the gap behind it, or an indentation."""
 
 
 def table(
@@ -178,10 +179,6 @@ def _shortened(column: Sequence[str], width: int) -> list[str]:
 def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
     columns = enumerate(zip(line, widths, strict=True))
     return _GAP.join(padded(cell, width, right=n in right) for n, (cell, width) in columns).rstrip()
-
-
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Prefixes that spreadsheets take for a formula; some also accept the full-width forms."""
 
 
 def csv_cell(text: str) -> str:
