@@ -146,7 +146,7 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
     if not machine.gpus:
         return
     now = gpus_in_use(",".join(machine.gpus))
-    for gpu, before in zip(machine.gpus, machine.gpu_used_mib):
+    for gpu, before in zip(machine.gpus, machine.gpu_used_mib, strict=False):
         if gpu in busy:
             continue
         if gpu not in now:

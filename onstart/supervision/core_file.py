@@ -178,7 +178,7 @@ def _mappings(content: bytes) -> Iterator[CoreMapping]:
     if 16 + count * 24 > len(content):
         return
     ranges = struct.iter_unpack("<QQQ", content[16 : 16 + count * 24])
-    for (start, end, offset), name in zip(ranges, content[16 + count * 24 :].split(b"\0")):
+    for (start, end, offset), name in zip(ranges, content[16 + count * 24 :].split(b"\0"), strict=False):
         yield CoreMapping(start, end, offset * page, name.decode("utf-8", "replace"))
 
 

@@ -135,8 +135,8 @@ def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
     ends = [replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends]
     if observed.reading is None:
         return tuple(ends)
-    pids = (process.pid for process in processes)
-    return tuple(_with_measured(box, dated, pid, observed.reading) for dated, pid in zip(ends, pids))
+    with_pids = zip(ends, (process.pid for process in processes), strict=True)
+    return tuple(_with_measured(box, dated, pid, observed.reading) for dated, pid in with_pids)
 
 
 def _with_measured(box: Path, dated: TimedRankEnd, pid: int, reading: outcome.MachineReading) -> TimedRankEnd:

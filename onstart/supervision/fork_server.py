@@ -116,7 +116,7 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
-        for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
+        for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS), strict=True):
             os.dup2(source, target)
             os.close(source)
         program()

@@ -156,7 +156,7 @@ class IdleGpuWatch:
         began = self._samples[0][0]
         if now - began < WINDOW_S:
             return
-        load, data, disk, main_thread, cores = map(fmean, zip(*(shares for _, shares in self._samples)))
+        load, data, disk, thread, cores = map(fmean, zip(*(row for _, row in self._samples), strict=True))
         if load >= MAX_LOAD:
             self._idle_since = self.current = None
             return
@@ -165,10 +165,10 @@ class IdleGpuWatch:
             load=round(load, 3),
             seconds=round(now - self._idle_since, 1),
             step=step,
-            waits_for=_reason(data, disk, main_thread, cores, several=several),
+            waits_for=_reason(data, disk, thread, cores, several=several),
             data=round(data, 3),
             disk=round(disk, 3),
-            main_thread=round(main_thread, 3),
+            main_thread=round(thread, 3),
             cores=round(cores, 3),
         )
         if self.longest is None or self.current.seconds >= self.longest.seconds:

@@ -80,7 +80,7 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     scored a stage.
     """
     count, saved = 0, [-1, *(-1 if record.checkpoint is None else record.checkpoint for record in history)]
-    for (before, after), record in reversed([*zip(pairwise(saved), history)]):
+    for (before, after), record in reversed([*zip(pairwise(saved), history, strict=True)]):
         if after > before:
             break
         count += record.reason not in ("oom", "finished")

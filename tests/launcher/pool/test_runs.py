@@ -187,7 +187,6 @@ def test_when_all_launchers_are_dead_leases_end_the_slot_and_then_the_machine(ho
     box = house.folder / "boxes" / (holder.instance_id or "")
     eventually((box / "run" / "exit").exists, what="the end of the machine that nobody wants")
     assert house.resume(holder.id).cause is None
-    # Nobody saw whether the program ended before its time was over.
     assert house.resume(run_id).verdict in (Verdict.OUTPUTS_LOST, Verdict.LIMIT)
     assert house.leftovers() == []
 
