@@ -13,7 +13,7 @@ Remainder = Literal["carry", "drop", "pad"]
 first batch; drop: they are left out of this epoch; pad: the epoch's first samples fill the batch up."""
 
 _ORDER_STREAM = 0
-"""Keeps these random numbers apart from others of the same seed, such as those of a mix of tasks."""
+"""Keeps these random numbers apart from those of a mix of tasks with the same seed."""
 
 
 def batch_of(

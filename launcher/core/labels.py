@@ -1,4 +1,4 @@
-"""Ids of runs, such as `calm-heron-3f1a`; labels of machines, with the ledger's id; slots; tags of a job."""
+"""Ids of runs, like `calm-heron-3f1a`; labels of machines, with the ledger's id; slots; tags of a job."""
 
 from __future__ import annotations
 

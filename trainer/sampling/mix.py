@@ -18,7 +18,7 @@ import numpy as np
 Mixing = Literal["balanced", "proportional", "temperature"]
 
 _MIX_STREAM = 2
-"""Keeps these random numbers apart from others of the same seed, such as those of `vastrun/epochs.py`."""
+"""Keeps these random numbers apart from those of `vastrun/epochs.py` with the same seed."""
 
 
 @dataclass(frozen=True)

@@ -132,11 +132,11 @@ class CheckpointFolder:
         """Remove the part of `step`, to free space on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
 
-    def _prune(self, committed: str, *others: str) -> None:
-        """Remove all but the newest, those of the steps to keep, and the others of these names."""
+    def _prune(self, committed: str, *named: str) -> None:
+        """Remove all but the newest, those of the steps to keep, and the named ones."""
         found, known = newest_first(self.path), {committed, *map(name_of, self.keep_steps)}
         whole = (path.name for path in found if path.name in known or _has_expected_sizes(path))
-        keep = {*known, *islice(whole, self.keep), *others}
+        keep = {*known, *islice(whole, self.keep), *named}
         for path in found:
             if path.name not in keep:
                 self._remove(path)
